@@ -1,0 +1,9 @@
+#include <idem/idem.h>
+#include <idem/version.h>
+
+#include <stdio.h>
+
+int main(void)
+{
+    return puts(idem_version()) < 0;
+}
