@@ -59,7 +59,8 @@ check "$tmp/pc-static" "pkg-config idem, static"
 warnings="-Wall -Wextra -Werror -pedantic-errors"
 for header in "$prefix"/include/idem/*.h; do
     name=idem/$(basename "$header")
-    echo "#include <$name>" >"$tmp/alone.c"
+    # ISO C forbids an empty file, which export.h alone would be.
+    printf '#include <%s>\nextern int alone;\n' "$name" >"$tmp/alone.c"
     # shellcheck disable=SC2086
     "$cc" -std=c11 $warnings -Wstrict-prototypes -I"$prefix/include" \
         -fsyntax-only "$tmp/alone.c" || fail "$name alone as C11"
