@@ -1,0 +1,75 @@
+#ifndef IDEMI_DELIVERY_H
+#define IDEMI_DELIVERY_H
+
+#include "base/mailbox.h"
+#include "engine/engine.h"
+#include "workers/workers.h"
+
+#include <idem/delivery.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What a completion needs of its consumer, alive as long as any delivery is:
+ * counted by references, so that idem_delivery_complete() is safe after the
+ * client is gone. */
+typedef struct idemi_completions {
+    atomic_uint references;
+    pthread_mutex_t mutex;
+    idemi_mailbox_t *mailbox; /* guarded by mutex; NULL: the client is gone */
+} idemi_completions_t;
+
+/* Where a delivery stands between its handler and its outcome. */
+typedef enum idemi_handoff {
+    IDEMI_HANDOFF_QUEUED,    /* not started */
+    IDEMI_HANDOFF_STARTED,   /* the handler runs */
+    IDEMI_HANDOFF_DEFERRED,  /* it returned IDEM_DEFER */
+    IDEMI_HANDOFF_COMPLETED, /* completed before it returned IDEM_DEFER */
+    IDEMI_HANDOFF_ENDED,     /* the outcome is known */
+    IDEMI_HANDOFF_CANCELLED  /* never started */
+} idemi_handoff_t;
+
+#define IDEMI_CONDITION_BYTES 96
+#define IDEMI_DESCRIPTION_BYTES 256
+
+/* A delivery as its handler sees it, and as it travels through the library.
+ * Its bytes follow it in the same allocation where their number was known. */
+struct idem_delivery {
+    idemi_entry_t entry; /* the engine's; first member */
+    idemi_job_t job;     /* the workers' */
+    idemi_task_t done;   /* brings the outcome back to the I/O thread */
+
+    /* Set by the consumer that it is for, before its handler can see it. */
+    void *consumer;
+    const char *address;
+    char key[IDEM_KEY_BYTES + 1];
+    char *group; /* NUL-terminated copy, or NULL */
+    uint32_t delivery_count;
+
+    /* The driver's own, for settling; opaque to others. */
+    void *wire;
+    uint64_t generation; /* of the link that wire belongs to */
+
+    unsigned char *encoded;
+    size_t encoded_size;
+    size_t encoded_room;
+
+    /* The handler's side. */
+    idemi_completions_t *completions;
+    atomic_int handoff; /* idemi_handoff_t */
+    atomic_bool lease_lost;
+    idem_outcome_t outcome;
+    struct pn_message_t *message;
+    char *condition;   /* of a reject, or NULL */
+    char *description; /* likewise */
+};
+
+/* Makes a delivery with room for so many encoded bytes. NULL: no memory. */
+idem_delivery_t *idemi_delivery_create(idemi_completions_t *completions,
+                                       size_t room);
+/* Room for `more` further bytes behind encoded_size. False: no memory. */
+bool idemi_delivery_reserve(idem_delivery_t *delivery, size_t more);
+/* NULL is allowed. */
+void idemi_delivery_destroy(idem_delivery_t *delivery);
+
+#endif
