@@ -1,4 +1,4 @@
-#include "amqp.h"
+#include "identity/amqp.h"
 
 /* Values nested deeper than this are refused, so that a hostile message
  * cannot use up the stack, here or in a decoder that recurses. */

@@ -1,7 +1,7 @@
 #ifndef IDEMI_AMQP_H
 #define IDEMI_AMQP_H
 
-#include "span.h"
+#include "identity/span.h"
 
 #include <stdbool.h>
 #include <stddef.h>

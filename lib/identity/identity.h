@@ -96,8 +96,4 @@ idemi_identity_t idemi_identity_key_from(const idemi_scope_t *scope,
                                          char key[IDEMI_KEY_MAX + 1],
                                          size_t *key_size);
 
-/* Whether the bytes are UTF-8 (RFC 3629: shortest forms, no surrogates, up to
- * U+10FFFF) without a NUL: what PostgreSQL takes as text. */
-bool idemi_is_text(const void *bytes, size_t size);
-
 #endif

@@ -1,6 +1,6 @@
-#include "walk.h"
+#include "identity/walk.h"
 
-#include "amqp.h"
+#include "identity/amqp.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #ifndef IDEMI_WALK_H
 #define IDEMI_WALK_H
 
-#include "span.h"
+#include "identity/span.h"
 
 #include <stdbool.h>
 #include <stddef.h>
