@@ -39,8 +39,9 @@ typedef struct idemi_connection_config {
 /* What the consumer behind a link does for it; called on the I/O thread. */
 typedef struct idemi_link_port {
     /* All bytes of the message are in delivery->encoded (none, when oversized
-     * is true): fill in entry.verdict, key, group and the rest. */
-    void (*identify)(void *context, idem_delivery_t *delivery, bool oversized);
+     * is true): fill in entry.verdict, key, group and the rest. False: no
+     * memory; release it, as where idemi_engine_arrived() says so. */
+    bool (*identify)(void *context, idem_delivery_t *delivery, bool oversized);
     /* STORE, RUN, CANCEL. */
     void (*command)(void *context, const idemi_command_t *command);
     /* The last command of a round was given: hand over what was gathered. */

@@ -15,18 +15,32 @@
  * client is gone. */
 typedef struct idemi_completions {
     atomic_uint references;
+    /* Deliveries whose handler returned IDEM_DEFER: ever, and still open. */
+    atomic_uint_fast64_t deferred;
+    atomic_size_t open;
     pthread_mutex_t mutex;
     idemi_mailbox_t *mailbox; /* guarded by mutex; NULL: the client is gone */
 } idemi_completions_t;
 
+/* With one reference, the caller's. NULL: no memory. */
+idemi_completions_t *idemi_completions_create(idemi_mailbox_t *mailbox);
+/* When this returns nothing is posted any more. */
+void idemi_completions_close(idemi_completions_t *completions);
+/* Gives a reference back. NULL is allowed. */
+void idemi_completions_drop(idemi_completions_t *completions);
+
 /* Where a delivery stands between its handler and its outcome. */
 typedef enum idemi_handoff {
-    IDEMI_HANDOFF_QUEUED,    /* not started */
+    IDEMI_HANDOFF_NONE,      /* not with the workers */
+    IDEMI_HANDOFF_QUEUED,    /* with the workers, not started */
+    IDEMI_HANDOFF_CANCELLED, /* likewise, and not to be started */
     IDEMI_HANDOFF_STARTED,   /* the handler runs */
     IDEMI_HANDOFF_DEFERRED,  /* it returned IDEM_DEFER */
-    IDEMI_HANDOFF_COMPLETED, /* completed before it returned IDEM_DEFER */
     IDEMI_HANDOFF_ENDED,     /* the outcome is known */
-    IDEMI_HANDOFF_CANCELLED  /* never started */
+    IDEMI_HANDOFF_ORPHANED,  /* destroyed while the workers or, deferred, the
+                                program held it: they free it */
+    /* Completed before the handler returned: this plus the outcome. */
+    IDEMI_HANDOFF_COMPLETED
 } idemi_handoff_t;
 
 #define IDEMI_CONDITION_BYTES 96
@@ -42,9 +56,10 @@ struct idem_delivery {
     /* Set by the consumer that it is for, before its handler can see it. */
     void *consumer;
     const char *address;
-    char key[IDEM_KEY_BYTES + 1];
+    char key[IDEM_KEY_BYTES + 1]; /* "": none */
     char *group; /* NUL-terminated copy, or NULL */
     uint32_t delivery_count;
+    uint32_t attempts; /* the engine's, when it was queued for its handler */
 
     /* The driver's own, for settling; opaque to others. */
     void *wire;
@@ -64,12 +79,32 @@ struct idem_delivery {
     char *description; /* likewise */
 };
 
-/* Makes a delivery with room for so many encoded bytes. NULL: no memory. */
+/* Makes a delivery with room for so many encoded bytes, zeroed where this
+ * does not say otherwise. NULL: no memory. */
 idem_delivery_t *idemi_delivery_create(idemi_completions_t *completions,
                                        size_t room);
 /* Room for `more` further bytes behind encoded_size. False: no memory. */
 bool idemi_delivery_reserve(idem_delivery_t *delivery, size_t more);
-/* NULL is allowed. */
+/* NULL is allowed. I/O thread. What the workers still have in their queue, or
+ * the program has deferred, is freed by them later. */
 void idemi_delivery_destroy(idem_delivery_t *delivery);
+
+/* I/O thread: about to be queued for its handler. True: submit delivery->job;
+ * false: it is in the queue still, from before it was cancelled. */
+bool idemi_delivery_queue(idem_delivery_t *delivery);
+
+/* I/O thread: do not start it. False when it has started. */
+bool idemi_delivery_cancel(idem_delivery_t *delivery);
+
+/* On a worker, for what was queued: runs the handler unless it is cancelled.
+ * True when the outcome is known and the caller is to post delivery->done;
+ * otherwise the delivery may be gone. */
+bool idemi_delivery_run(idem_delivery_t *delivery, idem_handler_t handler,
+                        void *user);
+
+/* Why it is rejected: the engine's reason, or else the handler's. The
+ * description may be NULL. */
+const char *idemi_delivery_condition(const idem_delivery_t *delivery);
+const char *idemi_delivery_description(const idem_delivery_t *delivery);
 
 #endif

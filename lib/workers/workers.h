@@ -9,15 +9,16 @@
 #include <stdint.h>
 
 /* A pool of threads that run jobs in the order in which they were given. Jobs
- * of one group run in that order and one at a time. */
+ * of one group run in that order and one at a time. The threads block all
+ * signals, which are the program's. */
 typedef struct idemi_workers idemi_workers_t;
 
 typedef struct idemi_job idemi_job_t;
 struct idemi_job {
     idemi_task_t task; /* run() is called on a worker; first member */
-    const char *group; /* NULL: none. Valid until run() returns */
+    const char *group; /* NULL: none. Read while it is submitted */
     size_t group_size;
-    idemi_job_t *group_next; /* the pool's own */
+    struct idemi_group *record; /* the pool's own */
 };
 
 /* Starts count threads (at least 1). */
