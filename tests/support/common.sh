@@ -7,10 +7,10 @@ IDEM_PACKAGES_SAMPLES=(
     gcc libc6-dev cmake ninja-build pkg-config
     libqpid-proton11-dev libpq-dev libssl-dev uthash-dev
     check libjansson-dev
-    postgresql postgresql-client
+    postgresql procps
     openjdk-17-jre-headless maven unzip
 )
-IDEM_PACKAGES_TESTS=("${IDEM_PACKAGES_SAMPLES[@]}" g++ pgbouncer procps)
+IDEM_PACKAGES_TESTS=("${IDEM_PACKAGES_SAMPLES[@]}" g++ pgbouncer)
 IDEM_PACKAGES_CI=("${IDEM_PACKAGES_TESTS[@]}" git clang clang-format clang-tidy)
 
 die() {
