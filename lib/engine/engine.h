@@ -46,17 +46,18 @@ typedef enum idemi_settlement {
 } idemi_settlement_t;
 
 typedef struct idemi_entry idemi_entry_t;
+struct idemi_key_record;   /* engine/index.h */
+struct idemi_group_record; /* likewise */
 
+/* A doubly linked list of entries. An entry is in one list at most. */
 typedef struct idemi_entry_list {
     idemi_entry_t *first;
     idemi_entry_t *last;
 } idemi_entry_list_t;
 
-struct idemi_index; /* engine/index.h: entries by key and by group */
-
 /* One delivery. The caller owns the memory (it is embedded in what stands for
- * the delivery outside), fills the first part, and may free it once the
- * command FORGET names it. */
+ * the delivery outside), fills the first part and zeroes the rest, and may
+ * free it once the command FORGET names it. */
 struct idemi_entry {
     /* Filled by the caller before idemi_engine_arrived(); strings are valid
      * until FORGET. */
@@ -77,31 +78,28 @@ struct idemi_entry {
 
     /* The engine's own. */
     idemi_state_t state;
-    bool stale;         /* its link is gone: nothing will be settled */
-    bool has_claim;     /* as far as we know the key is ours */
-    bool op_busy;       /* op is with the store */
-    bool renew_due;     /* renew once op is free */
-    bool lease_lost;    /* told to the handler by CANCEL */
-    bool exclusive;     /* a suspect: runs alone */
-    bool first_asked;   /* its first claim was answered */
-    bool handler_known; /* the outcome came while a renewal was under way */
-    idem_outcome_t outcome;
-    uint32_t tries;       /* of the present back-off */
-    int64_t due_ms;       /* PARKED, WAITING: when to go on */
-    size_t heap_slot;     /* in the timer heap, plus 1; 0: not in it */
-    int64_t lease_end_ms; /* ours, on the monotonic clock */
-    int64_t renew_at_ms;
+    bool stale;      /* its link is gone: nothing will be settled */
+    bool has_claim;  /* as far as we know the key is ours */
+    bool op_busy;    /* op is with the store, or listed for it */
+    bool lease_lost; /* its handler was told */
+    bool unasked;    /* its first claim is not answered yet */
+    bool cancelling; /* in the list of cancels */
+    bool confirmed;  /* the key is confirmed */
+    uint32_t tries;  /* of the present back-off */
+    uint64_t number; /* in the order of arrival */
+    int64_t due_ms;  /* in the timer heap: when to look at it */
+    size_t timer;    /* its place in the timer heap plus 1; 0: none */
+    int64_t lease_end_ms; /* of our claim */
     char token[IDEM_TOKEN_BYTES + 1];
-    idemi_entry_list_t *list; /* the command or state list it is in */
-    idemi_entry_t *next, *prev;             /* in list */
-    idemi_entry_t *order_next, *order_prev; /* all, as they arrived */
-    idemi_entry_t *holder_next, *holder_prev; /* by next renewal */
-    idemi_entry_t *cancel_next; /* to be cancelled */
-    bool cancel_listed;
-    bool holder_listed;
-    void *index; /* the entry's key record */
-    void *group_record;
-    idemi_entry_t *behind_next; /* same key, in the order of arrival */
+    idemi_entry_list_t *list; /* the list that it is in */
+    idemi_entry_t *next, *previous;
+    idemi_entry_t *live_next, *live_previous;       /* all entries */
+    idemi_entry_t *unasked_next, *unasked_previous; /* by number */
+    idemi_entry_t *cancel_next;
+    struct idemi_key_record *key_record;
+    idemi_entry_t *key_next; /* the next delivery of the same key */
+    struct idemi_group_record *group_record; /* until it may run */
+    idemi_entry_t *group_next, *group_previous;
 };
 
 typedef struct idemi_engine_config {
