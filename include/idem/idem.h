@@ -6,5 +6,6 @@
 #include <idem/delivery.h>
 #include <idem/status.h>
 #include <idem/store.h>
+#include <idem/version.h>
 
 #endif

@@ -1,5 +1,4 @@
 #include <idem/idem.h>
-#include <idem/version.h>
 
 #include <stdio.h>
 
