@@ -11,7 +11,9 @@ IDEM_PACKAGES_SAMPLES=(
     openjdk-17-jre-headless maven unzip
 )
 IDEM_PACKAGES_TESTS=("${IDEM_PACKAGES_SAMPLES[@]}" g++ pgbouncer)
-IDEM_PACKAGES_CI=("${IDEM_PACKAGES_TESTS[@]}" git clang clang-format clang-tidy)
+# shellcheck disable=SC2034 # The script that sources this one uses it.
+IDEM_PACKAGES_CI=("${IDEM_PACKAGES_TESTS[@]}"
+    git clang clang-format clang-tidy shellcheck)
 
 die() {
     echo "${0##*/}: $*" >&2
@@ -33,7 +35,7 @@ need_packages() {
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null ||
         die "these Debian packages, or their like, are needed: ${missing[*]}"
-    local root=()
+    local as_root=()
     if [ "$(id -u)" != 0 ]; then
         # A sudo that would ask for a password must not stop a script.
         sudo -n true 2>/dev/null || {
@@ -41,14 +43,14 @@ need_packages() {
             echo "apt-get update && apt-get install -y ${missing[*]}" >&2
             exit 1
         }
-        root=(sudo -n)
+        as_root=(sudo -n)
     fi
     heading "Installing ${missing[*]}"
     local log
     log=$(mktemp)
     if ! {
-        "${root[@]}" apt-get -q update &&
-            "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q \
+        "${as_root[@]}" apt-get -q update &&
+            "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q \
                 install -y --no-install-recommends "${missing[@]}"
     } >"$log" 2>&1; then
         tail -n 30 "$log" >&2
