@@ -43,7 +43,7 @@ typedef enum idemi_handoff {
     IDEMI_HANDOFF_COMPLETED
 } idemi_handoff_t;
 
-#define IDEMI_CONDITION_BYTES 96
+#define IDEMI_CONDITION_BYTES   96
 #define IDEMI_DESCRIPTION_BYTES 256
 
 /* A delivery as its handler sees it, and as it travels through the library.
@@ -57,7 +57,7 @@ struct idem_delivery {
     void *consumer;
     const char *address;
     char key[IDEM_KEY_BYTES + 1]; /* "": none */
-    char *group; /* NUL-terminated copy, or NULL */
+    char *group;                  /* NUL-terminated copy, or NULL */
     uint32_t delivery_count;
     uint32_t attempts; /* the engine's, when it was queued for its handler */
 
