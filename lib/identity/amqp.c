@@ -95,10 +95,6 @@ static bool check_array(idemi_amqp_t *amqp, idemi_block_t *array,
     const uint8_t *at = array->at;
     unsigned shape;
 
-    /* Proton leaves the constructor of an empty array out. */
-    if (array->count == 0 && at == array->end) {
-        return true;
-    }
     for (;; depth++) {
         if (at == array->end || depth > DEPTH_MAX) {
             return false;
@@ -115,6 +111,7 @@ static bool check_array(idemi_amqp_t *amqp, idemi_block_t *array,
     if (shape == SHAPE_INVALID) {
         return false;
     }
+    amqp->values += array->count;
     size_t left = (size_t)(array->end - at);
     if (shape == FIXED(0)) {
         if (left > 0 || array->count > amqp->empty_left) {
@@ -198,6 +195,7 @@ const uint8_t *idemi_amqp_skip(idemi_amqp_t *amqp, const uint8_t *at,
                                const uint8_t *limit, size_t count,
                                unsigned depth)
 {
+    amqp->values += count;
     for (; count > 0; count--) {
         if (at == limit) {
             return NULL;

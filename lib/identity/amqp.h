@@ -41,6 +41,8 @@ typedef struct idemi_amqp {
      * few bytes could stand for billions of values; more of them than the
      * message has bytes are refused. */
     size_t empty_left;
+    /* The values seen so far, nested ones and descriptors too. */
+    size_t values;
 } idemi_amqp_t;
 
 /* A compound value: its first element, its end, how many elements. */

@@ -295,7 +295,7 @@ static bool may_follow(unsigned before, unsigned section)
     if (is_body(before) && is_body(section)) {
         return before == section && section != SECTION_VALUE;
     }
-    return section > before && (section != SECTION_FOOTER || is_body(before));
+    return section > before;
 }
 
 static bool fail(idemi_walk_t *walk, const char *problem)
@@ -326,6 +326,7 @@ bool idemi_walk(const uint8_t *data, size_t size, idemi_walk_t *walk)
         if (!may_follow(before, section)) {
             return fail(walk, "the sections are not in their order");
         }
+        amqp.values = 1;
         switch (section) {
         case SECTION_HEADER:
             at = walk_header(&amqp, at, walk);
@@ -357,11 +358,15 @@ bool idemi_walk(const uint8_t *data, size_t size, idemi_walk_t *walk)
                 walk->bare.data = start;
             }
             walk->bare.size = (size_t)(at - walk->bare.data);
+            walk->has_body = walk->has_body || is_body(section);
+        }
+        if (amqp.values > walk->values) {
+            walk->values = amqp.values;
         }
         before = section;
     }
-    if (before < SECTION_DATA) {
-        return fail(walk, "the message has no body");
+    if (walk->bare.data == NULL) {
+        return fail(walk, "no section is the sender's own");
     }
     return true;
 }

@@ -30,6 +30,8 @@ typedef struct idemi_walk {
     idemi_span_t traceparent; /* application property, a string */
     idemi_span_t bare;        /* what the sender wrote: properties to body */
     uint32_t delivery_count;  /* of the header */
+    bool has_body;            /* false: no body section */
+    size_t values;            /* in the section that has most of them */
     const char *problem;      /* what is wrong, where the walk failed */
 } idemi_walk_t;
 
@@ -43,8 +45,14 @@ typedef struct idemi_walk {
  * values is not judged: a string may hold any bytes, and a field of an
  * unexpected type is as good as none, except that ids say so.
  *
- * A message that lost its end is refused, unless it was cut between two
- * sections after its first body section: what is left is then a whole message.
+ * A body is not asked for. By the book it must be there (section 3.2), but
+ * Proton and other clients leave the section out when a message has nothing
+ * but properties. One of properties, application properties and body must be
+ * there. So what is left of a message that was cut exactly between two sections
+ * can pass, since it is a message as well; any other cut is noticed.
+ *
+ * `values` counts nested values and descriptors as well. Proton decodes no more
+ * than 65,535 of them in a section, and drops the rest without an error.
  *
  * @param data  the encoded message; may be NULL where size is 0
  * @param walk  written in any case; only `problem` counts where it failed
