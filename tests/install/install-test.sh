@@ -3,10 +3,10 @@
 # with find_package (shared and static) and with pkg-config (shared and
 # static), runs each, and compiles every public header alone, as C11 and C++.
 #
-#   install-test.sh CMAKE BUILD_FOLDER C_COMPILER LIBRARY_FOLDER
+#   install-test.sh CMAKE BUILD_FOLDER C_COMPILER LIBRARY_FOLDER GENERATOR
 set -euo pipefail
 
-cmake=$1 build=$2 cc=$3 libdir=$4
+cmake=$1 build=$2 cc=$3 libdir=$4 generator=$5
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -33,7 +33,7 @@ for file in libidem.so libidem.a pkgconfig/idem.pc; do
 done
 
 for kind in shared static; do
-    "$cmake" -S "$here/program" -B "$tmp/$kind" -DKIND=$kind \
+    "$cmake" -S "$here/program" -B "$tmp/$kind" -G "$generator" -DKIND=$kind \
         -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" \
         >"$tmp/$kind.log" || { cat "$tmp/$kind.log" >&2; fail "$kind"; }
     "$cmake" --build "$tmp/$kind" >"$tmp/$kind.log" ||
