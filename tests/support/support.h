@@ -1,7 +1,9 @@
 #ifndef IDEM_TEST_SUPPORT_H
 #define IDEM_TEST_SUPPORT_H
 
+#include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /**
@@ -31,5 +33,35 @@ int64_t test_scaled_ms(int64_t timeout_ms);
  * @return whether the condition held in time
  */
 bool test_wait(bool (*condition)(void *user), void *user, int64_t timeout_ms);
+
+/**
+ * A name that no other test on the same servers has: lower-case letters,
+ * digits and underscores, so good for queues, schemas and tables alike.
+ *
+ * @param name    filled in
+ * @param size    of name; 48 is enough for a prefix of 16
+ * @param prefix  how it begins
+ *
+ * @return name
+ */
+char *test_unique(char *name, size_t size, const char *prefix);
+
+/**
+ * Start a thread that is left alone by signals. They are for the threads of
+ * the test, which may be tested with them.
+ */
+bool test_thread_start(pthread_t *thread, void *(*run)(void *user),
+                       void *user);
+
+/**
+ * A non-blocking listening socket on loopback.
+ *
+ * @param port  0: a free one is taken and put here. It lies below the range
+ *              that outgoing connections are served from, so that it can be
+ *              closed and opened again
+ *
+ * @return the descriptor, or -1 after a line on stderr
+ */
+int test_listen(int *port);
 
 #endif
