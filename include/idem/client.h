@@ -166,9 +166,16 @@ IDEM_API void idem_client_stop(idem_client_t *client);
 /**
  * Free a client and its consumers. NULL is allowed.
  *
+ * Work that handlers have ended by then is still confirmed in the store, so
+ * that it is not done again, and what they left is released. Deliveries that
+ * are deferred still stay valid until idem_delivery_complete(); their claims
+ * run out with the lease. Called by a handler or while idem_client_run() runs,
+ * it logs an error and does nothing.
+ *
  * Threads:   one thread, not a handler's, once idem_client_run() has returned
  *            or the host reactor has let go of the client.
- * Blocks:    until handlers that are still running return.
+ * Blocks:    until handlers that are still running return, and then for the
+ *            store up to stop_timeout_ms, at most 30,000 ms.
  */
 IDEM_API void idem_client_destroy(idem_client_t *client);
 

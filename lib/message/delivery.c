@@ -108,7 +108,7 @@ bool idemi_delivery_reserve(idem_delivery_t *delivery, size_t more)
     return true;
 }
 
-static void release_message(idem_delivery_t *delivery)
+void idemi_delivery_release_message(idem_delivery_t *delivery)
 {
     if (delivery->message) {
         pn_message_free(delivery->message);
@@ -118,7 +118,7 @@ static void release_message(idem_delivery_t *delivery)
 
 static void release_memory(idem_delivery_t *delivery)
 {
-    release_message(delivery);
+    idemi_delivery_release_message(delivery);
     if (delivery->encoded != inline_bytes(delivery)) {
         free(delivery->encoded);
     }
@@ -210,7 +210,7 @@ bool idemi_delivery_run(idem_delivery_t *delivery, idem_handler_t handler,
                                    IDEMI_HANDOFF_COMPLETED);
     }
     delivery->outcome = is_final(outcome) ? outcome : IDEM_RETRY;
-    release_message(delivery);
+    idemi_delivery_release_message(delivery);
     atomic_store(&delivery->handoff, IDEMI_HANDOFF_ENDED);
     return true;
 }
@@ -268,7 +268,8 @@ struct pn_message_t *idem_delivery_message(idem_delivery_t *delivery)
 {
     /* Proton's decoder aborts on an empty payload, and keeps what a message
      * held before: so a new one, and never nothing. */
-    if (delivery && !delivery->message && delivery->encoded_size > 0) {
+    if (delivery && !delivery->message && delivery->encoded_size > 0 &&
+        !delivery->is_beyond_proton) {
         pn_message_t *message = pn_message();
         if (message &&
             pn_message_decode(message, (const char *)delivery->encoded,

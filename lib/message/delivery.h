@@ -60,6 +60,7 @@ struct idem_delivery {
     char *group;                  /* NUL-terminated copy, or NULL */
     uint32_t delivery_count;
     uint32_t attempts; /* the engine's, when it was queued for its handler */
+    bool is_beyond_proton; /* Proton would drop some of its values */
 
     /* The driver's own, for settling; opaque to others. */
     void *wire;
@@ -101,6 +102,9 @@ bool idemi_delivery_cancel(idem_delivery_t *delivery);
  * otherwise the delivery may be gone. */
 bool idemi_delivery_run(idem_delivery_t *delivery, idem_handler_t handler,
                         void *user);
+
+/* Frees what idem_delivery_message() made. */
+void idemi_delivery_release_message(idem_delivery_t *delivery);
 
 /* Why it is rejected: the engine's reason, or else the handler's. The
  * description may be NULL. */

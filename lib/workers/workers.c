@@ -305,6 +305,16 @@ void idemi_workers_submit(idemi_workers_t *workers, idemi_tasks_t *jobs)
     }
 }
 
+bool idemi_workers_is_own_thread(const idemi_workers_t *workers)
+{
+    for (uint32_t i = 0; i < workers->count; i++) {
+        if (pthread_equal(workers->threads[i], pthread_self())) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void idemi_workers_destroy(idemi_workers_t *workers)
 {
     if (workers) {

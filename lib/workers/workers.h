@@ -5,6 +5,7 @@
 
 #include <idem/status.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +28,9 @@ idem_status_t idemi_workers_create(idemi_workers_t **workers, uint32_t count,
 
 /* Any thread: takes all of jobs (their tasks chained). */
 void idemi_workers_submit(idemi_workers_t *workers, idemi_tasks_t *jobs);
+
+/* Whether the calling thread belongs to the pool. */
+bool idemi_workers_is_own_thread(const idemi_workers_t *workers);
 
 /* Waits for the jobs that were given and ends the threads. NULL is allowed. */
 void idemi_workers_destroy(idemi_workers_t *workers);
