@@ -195,10 +195,11 @@ static void claim(idemi_engine_t *engine, idemi_entry_t *entry)
 
 /* Step 8. */
 
-/* Of one group only the first may start. */
+/* Of one group only the first may start, and none while its renewal is under
+ * way. */
 static void enlist(idemi_engine_t *engine, idemi_entry_t *entry)
 {
-    if (idemi_index_is_group_head(entry) && !entry->list) {
+    if (idemi_index_is_group_head(entry) && !entry->list && !entry->op_busy) {
         if (entry->state == IDEMI_STATE_READY) {
             insert_by_number(&engine->ready, entry);
         } else if (entry->state == IDEMI_STATE_SUSPECT) {
@@ -350,7 +351,10 @@ static void park(idemi_engine_t *engine, idemi_entry_t *entry,
 static void make_ready(idemi_engine_t *engine, idemi_entry_t *entry)
 {
     entry->tries = 0;
-    set_state(engine, entry, IDEMI_STATE_READY);
+    set_state(engine, entry,
+              entry->suspect && engine->exclusive != entry
+                  ? IDEMI_STATE_SUSPECT
+                  : IDEMI_STATE_READY);
     enlist(engine, entry);
 }
 
@@ -421,9 +425,10 @@ static void claim_answered(idemi_engine_t *engine, idemi_entry_t *entry)
         return;
     case IDEMI_ANSWER_EXPIRED:
         entry->has_claim = false;
+        entry->suspect = op->suspect;
         if (ended) {
             give_back(engine, entry);
-        } else if (op->suspect) {
+        } else if (entry->suspect) {
             set_state(engine, entry, IDEMI_STATE_SUSPECT);
             enlist(engine, entry);
         } else {
@@ -432,6 +437,7 @@ static void claim_answered(idemi_engine_t *engine, idemi_entry_t *entry)
         return;
     case IDEMI_ANSWER_IN_PROGRESS:
         engine->counts.in_progress++;
+        entry->suspect = false;
         if (entry->has_claim) {
             engine->counts.leases_lost++;
             entry->has_claim = false;
@@ -492,15 +498,9 @@ static void confirm_answered(idemi_engine_t *engine, idemi_entry_t *entry)
         park(engine, entry, entry->op.remaining_ms);
         return;
     default:
+        /* The work is done: what is repeated is the confirm alone, during a
+         * stop too, as long as that lasts. */
         engine->counts.store_errors++;
-        if (engine->stopping) {
-            /* Not known to be confirmed, so not accepted; the row decides
-             * what becomes of it at its next delivery. */
-            entry->has_claim = false;
-            finish_as(engine, entry, IDEMI_SETTLE_RELEASED);
-            return;
-        }
-        /* The work is done: what is repeated is the confirm alone. */
         entry->tries++;
         idemi_timers_set(&engine->timers, entry,
                          engine->now_ms +
@@ -517,9 +517,12 @@ static void renewal_answered(idemi_engine_t *engine, idemi_entry_t *entry)
         entry->lease_end_ms = entry->op.sent_at_ms + entry->op.remaining_ms;
         arm_renewal(engine, entry);
     } else if (entry->op.answer == IDEMI_ANSWER_FAILED) {
+        int64_t due = engine->now_ms + RENEW_AGAIN_MS;
         engine->counts.store_errors++;
-        idemi_timers_set(&engine->timers, entry,
-                         engine->now_ms + RENEW_AGAIN_MS);
+        if (entry->lease_end_ms > engine->now_ms && entry->lease_end_ms < due) {
+            due = entry->lease_end_ms;
+        }
+        idemi_timers_set(&engine->timers, entry, due);
     } else {
         engine->counts.leases_lost++;
         entry->has_claim = false;
@@ -533,6 +536,7 @@ static void renewal_answered(idemi_engine_t *engine, idemi_entry_t *entry)
         }
         return;
     case IDEMI_STATE_READY:
+    case IDEMI_STATE_SUSPECT:
         if (entry->has_claim) {
             enlist(engine, entry);
         } else {
@@ -649,12 +653,6 @@ static void drop_idle(idemi_engine_t *engine, idemi_entry_t *entry)
         return;
     case IDEMI_STATE_RUNNING:
         cancel(engine, entry);
-        return;
-    case IDEMI_STATE_CONFIRMING:
-        if (!entry->op_busy && engine->stopping) {
-            entry->has_claim = false;
-            finish_as(engine, entry, IDEMI_SETTLE_RELEASED);
-        }
         return;
     default: /* its answer decides */
         return;
@@ -795,7 +793,7 @@ void idemi_engine_answered(idemi_engine_t *engine, idemi_entry_t *entry,
     case IDEMI_OP_TAKEOVER:
         claim_answered(engine, entry);
         if (engine->exclusive == entry && entry->state != IDEMI_STATE_READY) {
-            engine->exclusive = NULL;
+            engine->exclusive = NULL; /* another suspect may have its turn */
         }
         return;
     case IDEMI_OP_CONFIRM:
@@ -836,9 +834,6 @@ void idemi_engine_handled(idemi_engine_t *engine, idemi_entry_t *entry,
 {
     engine->now_ms = now_ms;
     assert(entry->state == IDEMI_STATE_RUNNING);
-    if (engine->exclusive == entry) {
-        engine->exclusive = NULL;
-    }
     if (!started) {
         if (entry->stale || engine->stopping) {
             give_back(engine, entry);
@@ -847,6 +842,10 @@ void idemi_engine_handled(idemi_engine_t *engine, idemi_entry_t *entry,
         }
         return;
     }
+    if (engine->exclusive == entry) {
+        engine->exclusive = NULL;
+    }
+    entry->suspect = false;
     engine->counts.handled++;
     engine->counts.stale += entry->stale ? 1 : 0;
     switch (outcome) {
@@ -895,9 +894,7 @@ static void renew(idemi_engine_t *engine, idemi_entry_t *entry)
         }
         return;
     }
-    if (entry->state == IDEMI_STATE_READY) {
-        unlist(entry);
-    }
+    unlist(entry); /* of those that may start: until the answer */
     ask(engine, entry, IDEMI_OP_RENEW);
     if (now < entry->lease_end_ms) {
         idemi_timers_set(&engine->timers, entry, entry->lease_end_ms);

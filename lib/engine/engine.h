@@ -85,6 +85,7 @@ struct idemi_entry {
     bool unasked;    /* its first claim is not answered yet */
     bool cancelling; /* in the list of cancels */
     bool confirmed;  /* the key is confirmed */
+    bool suspect;    /* runs alone: its last owner died holding the key */
     uint32_t tries;  /* of the present back-off */
     uint64_t number; /* in the order of arrival */
     int64_t due_ms;  /* in the timer heap: when to look at it */
