@@ -78,18 +78,18 @@ struct idemi_entry {
 
     /* The engine's own. */
     idemi_state_t state;
-    bool stale;      /* its link is gone: nothing will be settled */
-    bool has_claim;  /* as far as we know the key is ours */
-    bool op_busy;    /* op is with the store, or listed for it */
-    bool lease_lost; /* its handler was told */
-    bool unasked;    /* its first claim is not answered yet */
-    bool cancelling; /* in the list of cancels */
-    bool confirmed;  /* the key is confirmed */
-    bool suspect;    /* runs alone: its last owner died holding the key */
-    uint32_t tries;  /* of the present back-off */
-    uint64_t number; /* in the order of arrival */
-    int64_t due_ms;  /* in the timer heap: when to look at it */
-    size_t timer;    /* its place in the timer heap plus 1; 0: none */
+    bool stale;           /* its link is gone: nothing will be settled */
+    bool has_claim;       /* as far as we know the key is ours */
+    bool op_busy;         /* op is with the store, or listed for it */
+    bool lease_lost;      /* its handler was told */
+    bool unasked;         /* its first claim is not answered yet */
+    bool cancelling;      /* in the list of cancels */
+    bool confirmed;       /* the key is confirmed */
+    bool suspect;         /* runs alone: its last owner died holding the key */
+    uint32_t tries;       /* of the present back-off */
+    uint64_t number;      /* in the order of arrival */
+    int64_t due_ms;       /* in the timer heap: when to look at it */
+    size_t timer;         /* its place in the timer heap plus 1; 0: none */
     int64_t lease_end_ms; /* of our claim */
     char token[IDEM_TOKEN_BYTES + 1];
     idemi_entry_list_t *list; /* the list that it is in */
@@ -110,7 +110,7 @@ typedef struct idemi_engine_config {
     int64_t renew_ms;
     int64_t retry_min_ms; /* back-off before giving back */
     int64_t retry_max_ms;
-    uint32_t max_attempts; /* 0: no limit */
+    uint32_t max_attempts;    /* 0: no limit */
     const char *token_prefix; /* under IDEMI_TOKEN_PREFIX_BYTES; copied */
     uint64_t seed;            /* of the jitter */
 } idemi_engine_config_t;
@@ -165,8 +165,7 @@ void idemi_engine_answered(idemi_engine_t *engine, idemi_entry_t *entry,
  * started is false: a cancelled entry whose handler never began. outcome is
  * not IDEM_DEFER. */
 void idemi_engine_handled(idemi_engine_t *engine, idemi_entry_t *entry,
-                          bool started, idem_outcome_t outcome,
-                          int64_t now_ms);
+                          bool started, idem_outcome_t outcome, int64_t now_ms);
 
 /* A handler returned IDEM_DEFER: counts it, nothing else. */
 void idemi_engine_deferred(idemi_engine_t *engine);

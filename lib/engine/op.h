@@ -48,11 +48,11 @@ typedef struct idemi_op {
 
     /* The answer. */
     idemi_answer_t answer;
-    bool suspect;          /* EXPIRED: its owner died holding it */
-    uint32_t attempts;     /* takeovers and failures that the row has seen */
-    int64_t remaining_ms;  /* of the lease, counted from sent_at_ms */
-    int64_t sent_at_ms;    /* monotonic: when the deciding question was sent */
-    idem_status_t status;  /* FAILED */
+    bool suspect;         /* EXPIRED: its owner died holding it */
+    uint32_t attempts;    /* takeovers and failures that the row has seen */
+    int64_t remaining_ms; /* of the lease, counted from sent_at_ms */
+    int64_t sent_at_ms;   /* monotonic: when the deciding question was sent */
+    idem_status_t status; /* FAILED */
 } idemi_op_t;
 
 #endif

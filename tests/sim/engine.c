@@ -49,8 +49,7 @@ START_TEST(promises_hold_in_random_worlds)
     uint64_t runs = number_from("IDEM_SIM_RUNS", RUNS);
     uint64_t first = number_from("IDEM_SIM_SEED", 1);
 
-    (void)printf("seeds %" PRIu64 " to %" PRIu64 "\n", first,
-                 first + runs - 1);
+    (void)printf("seeds %" PRIu64 " to %" PRIu64 "\n", first, first + runs - 1);
     for (uint64_t i = 0; i < runs; i++) {
         run(first + i, getenv("IDEM_SIM_TRACE") != NULL);
     }

@@ -125,9 +125,8 @@ static void crash(world_t *world, int number)
     trace(world, "process %d dies", number);
     while ((entry = idemi_engine_take(process->engine))) {
         world_delivery_t *delivery = (world_delivery_t *)entry;
-        if (delivery->message->key >= 0 &&
-            (delivery->run == WORLD_STARTED ||
-             delivery->run == WORLD_SUCCEEDED)) {
+        if (delivery->message->key >= 0 && (delivery->run == WORLD_STARTED ||
+                                            delivery->run == WORLD_SUCCEEDED)) {
             world->excused[delivery->message->key] = true;
         }
         forget(world, delivery);
@@ -267,8 +266,7 @@ static void obey_run(world_t *world, world_delivery_t *delivery)
          other = other->next) {
         if (delivery->group[0] && !delivery->was_run && !other->was_run &&
             other->number < delivery->number &&
-            strcmp(other->group, delivery->group) == 0 &&
-            !other->entry.stale &&
+            strcmp(other->group, delivery->group) == 0 && !other->entry.stale &&
             other->entry.state != IDEMI_STATE_SETTLED &&
             other->entry.state != IDEMI_STATE_RELEASING) {
             world_break(world, "overtook one of its group");
@@ -316,8 +314,7 @@ static void obey(world_t *world, int number)
         }
         if (process->unsettled + process->credit > process->prefetch) {
             world_break(world, "unsettled %u + credit %u over prefetch %u",
-                        process->unsettled, process->credit,
-                        process->prefetch);
+                        process->unsettled, process->credit, process->prefetch);
         }
     }
 }
@@ -462,8 +459,7 @@ static world_delivery_t *pick(world_t *world, int number, world_run_t run)
 
     for (world_delivery_t *d = world->processes[number].deliveries; d;
          d = d->next) {
-        if (d->run == run &&
-            idemi_random_below(&world->random, ++seen) == 0) {
+        if (d->run == run && idemi_random_below(&world->random, ++seen) == 0) {
             picked = d;
         }
     }
@@ -528,8 +524,8 @@ static bool advance_store(world_t *world)
     if (world->op_count == 0) {
         return false;
     }
-    int slot = (int)idemi_random_below(&world->random,
-                                       (uint64_t)world->op_count);
+    int slot =
+        (int)idemi_random_below(&world->random, (uint64_t)world->op_count);
     world_op_t *op = &world->ops[slot];
     world_process_t *process =
         op->delivery ? &world->processes[op->delivery->process] : NULL;
@@ -762,10 +758,9 @@ void world_init(world_t *world, uint64_t seed, bool trace_it)
         2 + (int)idemi_random_below(&world->random, WORLD_MESSAGES - 1);
     for (int i = 0; i < world->message_count; i++) {
         world_message_t *message = &world->messages[i];
-        message->key =
-            chance(world, 85)
-                ? (int)idemi_random_below(&world->random, WORLD_KEYS)
-                : -1;
+        message->key = chance(world, 85)
+                           ? (int)idemi_random_below(&world->random, WORLD_KEYS)
+                           : -1;
         message->group =
             chance(world, 40)
                 ? (int)idemi_random_below(&world->random, WORLD_GROUPS)

@@ -28,8 +28,7 @@ static void answer(world_t *world, const world_row_t *row, world_op_t *op,
     op->op.remaining_ms = row->expires_ms - world->now_ms;
 }
 
-static void answer_state(world_t *world, const world_row_t *row,
-                         world_op_t *op)
+static void answer_state(world_t *world, const world_row_t *row, world_op_t *op)
 {
     if (row->confirmed) {
         answer(world, row, op, IDEMI_ANSWER_DONE);
@@ -75,8 +74,8 @@ void world_execute(world_t *world, world_op_t *op)
     op->executed = true;
     op->op.suspect = false;
     /* The question left a little before it was decided. */
-    op->op.sent_at_ms = world->now_ms - (int64_t)idemi_random_below(
-                                            &world->random, 4);
+    op->op.sent_at_ms =
+        world->now_ms - (int64_t)idemi_random_below(&world->random, 4);
     if (op->op.sent_at_ms < op->asked_ms) {
         op->op.sent_at_ms = op->asked_ms;
     }

@@ -1,0 +1,73 @@
+#include "engine/list.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+void idemi_list_append(idemi_entry_list_t *list, idemi_entry_t *entry)
+{
+    assert(!entry->list);
+    entry->list = list;
+    entry->next = NULL;
+    entry->previous = list->last;
+    if (list->last) {
+        list->last->next = entry;
+    } else {
+        list->first = entry;
+    }
+    list->last = entry;
+}
+
+/* From the end: answers come nearly in the order of arrival. */
+void idemi_list_insert(idemi_entry_list_t *list, idemi_entry_t *entry)
+{
+    idemi_entry_t *before = list->last;
+
+    assert(!entry->list);
+    while (before && before->number > entry->number) {
+        before = before->previous;
+    }
+    if (before == list->last) {
+        idemi_list_append(list, entry);
+        return;
+    }
+    entry->list = list;
+    entry->previous = before;
+    entry->next = before ? before->next : list->first;
+    entry->next->previous = entry;
+    if (before) {
+        before->next = entry;
+    } else {
+        list->first = entry;
+    }
+}
+
+void idemi_list_remove(idemi_entry_t *entry)
+{
+    idemi_entry_list_t *list = entry->list;
+
+    if (!list) {
+        return;
+    }
+    if (entry->previous) {
+        entry->previous->next = entry->next;
+    } else {
+        list->first = entry->next;
+    }
+    if (entry->next) {
+        entry->next->previous = entry->previous;
+    } else {
+        list->last = entry->previous;
+    }
+    entry->list = NULL;
+    entry->next = entry->previous = NULL;
+}
+
+idemi_entry_t *idemi_list_shift(idemi_entry_list_t *list)
+{
+    idemi_entry_t *entry = list->first;
+
+    if (entry) {
+        idemi_list_remove(entry);
+    }
+    return entry;
+}
