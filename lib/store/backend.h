@@ -5,6 +5,8 @@
 
 #include <idem/store.h>
 
+#include <stdatomic.h>
+
 /* What one kind of store supplies: a few blocking functions over a batch of
  * operations. Gathering, repeating, threads and metrics are done once, around
  * it, by store/store.c and store/lane.c. A further kind of store is one more
@@ -28,21 +30,30 @@ typedef struct idemi_backend_table {
     idem_status_t (*execute)(idemi_session_t *session, idemi_op_t **ops,
                              size_t count, idem_error_t *err);
 
-    /* One chunk; *more says whether another call is worth it. */
-    idem_status_t (*purge)(idemi_session_t *session, uint64_t *removed,
-                           bool *more, idem_error_t *err);
-    idem_status_t (*count)(idemi_session_t *session,
+    /* The functions below end within timeout_ms or within the store's own
+     * limit for one round trip, whichever is sooner; count() alone may need
+     * longer than the latter, and IDEM_WAIT_FOREVER lets it. */
+
+    /* One chunk of a walk through all keys, which goes on where the call
+     * before it ended; *more says whether another call is worth it now. With
+     * sweep that is until the walk is through, without it until the share is
+     * done that a timer should do at a time. */
+    idem_status_t (*purge)(idemi_session_t *session, bool sweep,
+                           int64_t timeout_ms, uint64_t *removed, bool *more,
+                           idem_error_t *err);
+    idem_status_t (*count)(idemi_session_t *session, int64_t timeout_ms,
                            idem_store_counts_t *counts, idem_error_t *err);
-    idem_status_t (*create_schema)(idemi_session_t *session,
+    idem_status_t (*create_schema)(idemi_session_t *session, int64_t timeout_ms,
                                    idem_error_t *err);
-    /* The table's shape and rights. */
-    idem_status_t (*check)(idemi_session_t *session, idem_error_t *err);
 
     void (*destroy)(idemi_backend_t *backend);
 } idemi_backend_table_t;
 
 struct idemi_backend {
     const idemi_backend_table_t *table;
+    /* Counted by the sessions, read by idem_store_statistics(). */
+    atomic_uint_least64_t retries;
+    atomic_uint_least64_t reconnects;
 };
 
 #endif

@@ -17,8 +17,7 @@ typedef struct idemi_store_config {
 
 /* Wraps a backend, which is the store's from then on, also on failure. Opens
  * no session before the first use. */
-idem_status_t idemi_store_create(idem_store_t **store,
-                                 idemi_backend_t *backend,
+idem_status_t idemi_store_create(idem_store_t **store, idemi_backend_t *backend,
                                  const idemi_store_config_t *config,
                                  idem_error_t *err);
 
@@ -38,8 +37,7 @@ typedef void (*idemi_store_watch_t)(void *context, bool available,
 idem_status_t idemi_submitter_create(idemi_submitter_t **submitter,
                                      idem_store_t *store,
                                      idemi_mailbox_t *mailbox,
-                                     idemi_store_watch_t watch,
-                                     void *context);
+                                     idemi_store_watch_t watch, void *context);
 
 /* Any thread; does not block for the store. Takes all of ops (their tasks
  * chained); each is answered once, FAILED after idemi_submitter_abandon(). */

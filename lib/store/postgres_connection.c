@@ -1,0 +1,386 @@
+#include "store/postgres_connection.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <string.h>
+
+idemi_sqlstate_class_t idemi_sqlstate_classify(const char *sqlstate)
+{
+    /* 08: connection exceptions; 08P01 is what PgBouncer says when it lost its
+     * server. 57P01 to 57P05: the server goes down or ends the session. 25006:
+     * it has become a standby or was set read-only; another host, or the same
+     * one later, may be the primary. */
+    if (strncmp(sqlstate, "08", 2) == 0 || strncmp(sqlstate, "57P", 3) == 0 ||
+        strcmp(sqlstate, "25006") == 0) {
+        return IDEMI_SQLSTATE_RECONNECT;
+    }
+    if (strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0) {
+        return IDEMI_SQLSTATE_REPEAT;
+    }
+    /* 40002 is an integrity constraint. 53: out of memory, disk or slots; 55:
+     * a lock that is not to be had; 57014: statement_timeout; 58: system
+     * errors. */
+    if (strncmp(sqlstate, "53", 2) == 0 || strcmp(sqlstate, "55P03") == 0 ||
+        strcmp(sqlstate, "55006") == 0 || strcmp(sqlstate, "57014") == 0 ||
+        strncmp(sqlstate, "58", 2) == 0 || strcmp(sqlstate, "40003") == 0) {
+        return IDEMI_SQLSTATE_BUSY;
+    }
+    return IDEMI_SQLSTATE_REFUSED;
+}
+
+void idemi_connection_init(idemi_connection_t *connection,
+                           const idemi_target_t *target, int64_t deadline_ms)
+{
+    connection->target = target;
+    connection->deadline_ms = deadline_ms;
+    connection->pg = NULL;
+    connection->made = 0;
+    connection->sent_at_ms = 0;
+}
+
+/* Closes without a word that would need the peer: PQcancel could block. */
+static void drop(idemi_connection_t *connection)
+{
+    PQfinish(connection->pg);
+    connection->pg = NULL;
+}
+
+void idemi_connection_finish(idemi_connection_t *connection)
+{
+    drop(connection);
+}
+
+static void no_notice(void *user, const PGresult *result)
+{
+    (void)user;
+    (void)result;
+}
+
+/* libpq's text without its line breaks at the end. It never holds the
+ * password. */
+static int text_size(const char *text)
+{
+    size_t size = strlen(text);
+
+    while (size > 0 && text[size - 1] == '\n') {
+        size--;
+    }
+    return size > 400 ? 400 : (int)size;
+}
+
+/* 1: ready; 0: the time is up; -1: the socket is broken. */
+static int wait_socket(PGconn *pg, short events, int64_t end_ms)
+{
+    struct pollfd socket = {.fd = PQsocket(pg), .events = events};
+
+    for (;;) {
+        int timeout = -1;
+        if (end_ms != INT64_MAX) {
+            int64_t left = end_ms - idemi_now_ms();
+            if (left <= 0) {
+                return 0;
+            }
+            timeout = left > INT_MAX ? INT_MAX : (int)left;
+        }
+        int ready = poll(&socket, 1, timeout);
+        if (ready > 0) {
+            return 1;
+        }
+        if (ready < 0 && errno != EINTR) {
+            return -1;
+        }
+    }
+}
+
+static idem_status_t connect_to(idemi_connection_t *connection, size_t host,
+                                idem_error_t *err)
+{
+    int64_t end_ms = idemi_now_ms() + connection->deadline_ms;
+    PostgresPollingStatusType want = PGRES_POLLING_WRITING;
+    PGconn *pg = idemi_target_connect(connection->target, host);
+
+    if (!pg) {
+        return idemi_error(err, IDEM_ERR_MEMORY, "out of memory");
+    }
+    (void)PQsetNoticeReceiver(pg, no_notice, NULL);
+    if (PQstatus(pg) == CONNECTION_BAD) {
+        want = PGRES_POLLING_FAILED;
+    }
+    while (want == PGRES_POLLING_READING || want == PGRES_POLLING_WRITING) {
+        /* The socket may be another one after each step. */
+        int ready = wait_socket(
+            pg, want == PGRES_POLLING_READING ? POLLIN : POLLOUT, end_ms);
+        if (ready == 0) {
+            const char *name = PQhost(pg);
+            idem_status_t status = idemi_error(
+                err, IDEM_ERR_STORE_UNAVAILABLE,
+                "no connection to PostgreSQL at \"%s\", port %s, within %lld "
+                "ms",
+                name ? name : "", PQport(pg) ? PQport(pg) : "",
+                (long long)connection->deadline_ms);
+            PQfinish(pg);
+            return status;
+        }
+        want = PQconnectPoll(pg);
+    }
+    if (want != PGRES_POLLING_OK || PQsetnonblocking(pg, 1) != 0 ||
+        PQenterPipelineMode(pg) != 1) {
+        const char *text = PQerrorMessage(pg);
+        idem_status_t status = idemi_error(err, IDEM_ERR_STORE_UNAVAILABLE,
+                                           "no connection to PostgreSQL: %.*s",
+                                           text_size(text), text);
+        PQfinish(pg);
+        return status;
+    }
+    connection->pg = pg;
+    connection->made++;
+    return IDEM_OK;
+}
+
+idem_status_t idemi_connection_open(idemi_connection_t *connection,
+                                    idem_error_t *err)
+{
+    idem_status_t status = IDEM_OK;
+
+    for (size_t i = 0; !connection->pg && i < connection->target->hosts; i++) {
+        status = connect_to(connection, i, err);
+    }
+    return connection->pg ? IDEM_OK : status;
+}
+
+void idemi_step_binary(idemi_step_t *step, Oid type, const void *bytes,
+                       size_t size)
+{
+    assert(step->parameters < IDEMI_STEP_PARAMETERS && size <= INT_MAX);
+    step->types[step->parameters] = type;
+    step->values[step->parameters] = bytes;
+    step->lengths[step->parameters] = (int)size;
+    step->formats[step->parameters++] = 1;
+}
+
+void idemi_step_text(idemi_step_t *step, Oid type, const char *text)
+{
+    assert(step->parameters < IDEMI_STEP_PARAMETERS);
+    step->types[step->parameters] = type;
+    step->values[step->parameters] = text;
+    step->lengths[step->parameters] = 0;
+    step->formats[step->parameters++] = 0;
+}
+
+void idemi_steps_clear(idemi_step_t *steps, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        PQclear(steps[i].result);
+        steps[i].result = NULL;
+    }
+}
+
+/* How a pipeline stands. */
+typedef struct exchange {
+    idemi_step_t *steps;
+    size_t count;
+    size_t skip; /* results to ignore first: of our ROLLBACK */
+    size_t next; /* the step whose result comes next */
+    bool synced;
+    bool failed; /* the first error is in err */
+    bool rolled_back;
+    idem_error_t *err;
+} exchange_t;
+
+static bool send_all(PGconn *pg, exchange_t *exchange)
+{
+    /* What an error left behind is cleared first; outside a transaction it
+     * would only be a warning, so it is said only when needed. */
+    if (PQtransactionStatus(pg) != PQTRANS_IDLE) {
+        exchange->skip = 1;
+        if (!PQsendQueryParams(pg, "ROLLBACK", 0, NULL, NULL, NULL, NULL, 1)) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < exchange->count; i++) {
+        const idemi_step_t *step = &exchange->steps[i];
+        if (!PQsendQueryParams(pg, step->sql, step->parameters, step->types,
+                               step->values, step->lengths, step->formats, 1)) {
+            return false;
+        }
+    }
+    return PQpipelineSync(pg) == 1;
+}
+
+static void take_error(exchange_t *exchange, const PGresult *result)
+{
+    const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+
+    if (!text) {
+        text = PQresultErrorMessage(result);
+    }
+    (void)idemi_error(exchange->err, IDEM_ERR_STORE, "PostgreSQL says: %.*s",
+                      text_size(text), text);
+    if (sqlstate && strlen(sqlstate) < sizeof exchange->err->sqlstate) {
+        memcpy(exchange->err->sqlstate, sqlstate, strlen(sqlstate) + 1);
+    }
+    exchange->failed = true;
+}
+
+/* Takes one result, which is not NULL. */
+static void take_result(exchange_t *exchange, PGresult *result)
+{
+    switch (PQresultStatus(result)) {
+    case PGRES_PIPELINE_SYNC:
+        exchange->synced = true;
+        break;
+    case PGRES_PIPELINE_ABORTED:
+        break;
+    case PGRES_TUPLES_OK:
+    case PGRES_COMMAND_OK:
+        if (exchange->skip > 0) {
+            exchange->skip--;
+        } else if (exchange->next < exchange->count) {
+            idemi_step_t *step = &exchange->steps[exchange->next++];
+            /* The COMMIT of a transaction that had failed succeeds, and is
+             * called ROLLBACK. */
+            if (step->is_commit && strcmp(PQcmdStatus(result), "COMMIT") != 0) {
+                exchange->rolled_back = true;
+            }
+            step->result = result;
+            return;
+        }
+        break;
+    default:
+        if (!exchange->failed) {
+            take_error(exchange, result);
+        }
+        break;
+    }
+    PQclear(result);
+}
+
+typedef enum outcome { OUTCOME_DONE, OUTCOME_LOST, OUTCOME_TIMEOUT } outcome_t;
+
+static outcome_t receive_all(PGconn *pg, exchange_t *exchange, int64_t end_ms)
+{
+    for (;;) {
+        int unsent = PQflush(pg);
+        if (unsent < 0) {
+            /* What the server said before it went may still be there. */
+            (void)PQconsumeInput(pg);
+        }
+        while (!PQisBusy(pg)) {
+            PGresult *result = PQgetResult(pg);
+            if (result) {
+                take_result(exchange, result);
+            }
+            if (exchange->synced) {
+                return OUTCOME_DONE;
+            }
+            if (PQstatus(pg) == CONNECTION_BAD) {
+                return OUTCOME_LOST;
+            }
+        }
+        if (unsent < 0) {
+            return OUTCOME_LOST;
+        }
+        int ready =
+            wait_socket(pg, (short)(POLLIN | (unsent ? POLLOUT : 0)), end_ms);
+        if (ready == 0) {
+            return OUTCOME_TIMEOUT;
+        }
+        if (ready < 0 || !PQconsumeInput(pg)) {
+            /* A server that goes down says so first: 57P01. */
+            while (!exchange->failed && !PQisBusy(pg)) {
+                PGresult *result = PQgetResult(pg);
+                if (!result) {
+                    break;
+                }
+                take_result(exchange, result);
+            }
+            return OUTCOME_LOST;
+        }
+    }
+}
+
+static idem_status_t lost(idemi_connection_t *connection,
+                          const exchange_t *exchange, bool writes,
+                          outcome_t outcome, int64_t timeout_ms)
+{
+    idem_status_t status =
+        writes ? IDEM_ERR_COMMIT_UNKNOWN : IDEM_ERR_STORE_UNAVAILABLE;
+    idem_error_t *err = exchange->err;
+
+    if (exchange->failed) {
+        err->status = status;
+    } else if (outcome == OUTCOME_TIMEOUT) {
+        (void)idemi_error(err, status,
+                          "no answer from PostgreSQL within %lld ms",
+                          (long long)timeout_ms);
+    } else {
+        const char *text = PQerrorMessage(connection->pg);
+        (void)idemi_error(err, status,
+                          "the connection to PostgreSQL was lost: %.*s",
+                          text_size(text), text);
+    }
+    drop(connection);
+    return status;
+}
+
+idem_status_t idemi_connection_exchange(idemi_connection_t *connection,
+                                        idemi_step_t *steps, size_t count,
+                                        bool writes, int64_t timeout_ms,
+                                        idem_error_t *err)
+{
+    exchange_t exchange = {.steps = steps, .count = count, .err = err};
+    idem_status_t status;
+    outcome_t outcome;
+
+    assert(err);
+    for (size_t i = 0; i < count; i++) {
+        steps[i].result = NULL;
+    }
+    status = idemi_connection_open(connection, err);
+    if (status != IDEM_OK) {
+        return status;
+    }
+    outcome = OUTCOME_LOST;
+    connection->sent_at_ms = idemi_now_ms();
+    if (send_all(connection->pg, &exchange)) {
+        outcome = receive_all(
+            connection->pg, &exchange,
+            timeout_ms < 0 ? INT64_MAX : connection->sent_at_ms + timeout_ms);
+    }
+    if (outcome != OUTCOME_DONE) {
+        status = lost(connection, &exchange, writes, outcome, timeout_ms);
+    } else if (exchange.failed) {
+        status = IDEM_ERR_STORE;
+        switch (idemi_sqlstate_classify(err->sqlstate)) {
+        case IDEMI_SQLSTATE_RECONNECT:
+            drop(connection);
+            status = IDEM_ERR_STORE_UNAVAILABLE;
+            break;
+        case IDEMI_SQLSTATE_BUSY:
+            status = IDEM_ERR_STORE_UNAVAILABLE;
+            break;
+        case IDEMI_SQLSTATE_REPEAT:
+        case IDEMI_SQLSTATE_REFUSED:
+            break;
+        }
+        err->status = status;
+    } else if (exchange.rolled_back) {
+        status = idemi_error(err, IDEM_ERR_STORE_UNAVAILABLE,
+                             "PostgreSQL rolled the transaction back at its "
+                             "COMMIT");
+    } else {
+        for (size_t i = 0; i < count; i++) {
+            assert(steps[i].result);
+        }
+    }
+    if (status != IDEM_OK) {
+        idemi_steps_clear(steps, count);
+    }
+    return status;
+}
