@@ -60,9 +60,17 @@ stop() { # FILE
     [ -f "$1" ] || return 0
     dir=$(sed -n 's/^IDEM_TEST_DIR=//p' "$1")
     if [ -n "$dir" ] && [ -d "$dir" ]; then
-        "$here/artemis.sh" destroy "$dir/artemis"
-        "$here/artemis.sh" destroy "$dir/login"
-        "$here/postgres.sh" destroy "$dir/postgres"
+        # Those that tests started for themselves, too.
+        local server
+        for server in "$dir"/*/; do
+            if [ -f "$server/pgbouncer.ini" ]; then
+                "$here/pgbouncer.sh" destroy "$server"
+            elif [ -d "$server/etc" ]; then
+                "$here/artemis.sh" destroy "$server"
+            else
+                "$here/postgres.sh" destroy "$server"
+            fi
+        done
         rm -rf "$dir"
     fi
     rm -f "$1"
