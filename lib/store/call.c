@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "identity/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,30 +151,6 @@ static idem_status_t call_run(call_t **running, int64_t end_ms,
     return status;
 }
 
-/* The length of the valid UTF-8 sequence at bytes (RFC 3629), or 0. */
-static size_t utf8_size(const unsigned char *bytes)
-{
-    unsigned char first = bytes[0];
-    size_t size = first < 0x80                     ? 1
-                  : first >= 0xc2 && first <= 0xdf ? 2
-                  : first >= 0xe0 && first <= 0xef ? 3
-                  : first >= 0xf0 && first <= 0xf4 ? 4
-                                                   : 0;
-
-    for (size_t i = 1; i < size; i++) {
-        if ((bytes[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    if ((first == 0xe0 && bytes[1] < 0xa0) ||
-        (first == 0xed && bytes[1] > 0x9f) ||
-        (first == 0xf0 && bytes[1] < 0x90) ||
-        (first == 0xf4 && bytes[1] > 0x8f)) {
-        return 0;
-    }
-    return size;
-}
-
 static idem_status_t check_key(const char *key, idem_error_t *err)
 {
     size_t size = key ? strnlen(key, IDEM_KEY_BYTES + 1) : 0;
@@ -186,7 +163,7 @@ static idem_status_t check_key(const char *key, idem_error_t *err)
                            IDEM_KEY_BYTES);
     }
     for (size_t i = 0; i < size;) {
-        size_t step = utf8_size((const unsigned char *)key + i);
+        size_t step = idemi_utf8_character(key + i, size - i);
         if (step == 0) {
             return idemi_error(err, IDEM_ERR_ARG,
                                "key is not valid UTF-8 at byte %lu: encode it",

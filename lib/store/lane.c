@@ -43,6 +43,7 @@ static void take_locked(idemi_lane_t *lane, idemi_submitter_t *submitter,
     idemi_slot_t *slot = &lane->slots[lane->count];
 
     lane->batch[lane->count++] = slot;
+    lane->store->queued--;
     *slot = (idemi_slot_t){op, submitter, hash, *bucket};
     *bucket = slot;
 }
@@ -62,7 +63,7 @@ static void free_key_locked(idem_store_t *store, const idemi_slot_t *slot)
  * each other. */
 static bool fits(const idemi_lane_t *lane, const idemi_op_t *op)
 {
-    return lane->count < IDEMI_BATCH_OPS &&
+    return lane->count < lane->limit &&
            (lane->count == 0 || (lane->slots[0].op->kind == IDEMI_OP_RECORD) ==
                                     (op->kind == IDEMI_OP_RECORD));
 }
@@ -72,7 +73,7 @@ static void gather_from_locked(idemi_lane_t *lane, idemi_submitter_t *submitter)
     idemi_tasks_t left = {NULL, NULL};
     idemi_task_t *task = submitter->queue.first;
 
-    while (task && lane->count < IDEMI_BATCH_OPS) {
+    while (task && lane->count < lane->limit) {
         idemi_op_t *op = (idemi_op_t *)task;
         uint64_t hash = hash_of(op->key, op->key_size);
         idemi_task_t *next = task->next;
@@ -99,6 +100,10 @@ static bool gather_locked(idemi_lane_t *lane)
     idemi_submitter_t *first = store->ready;
 
     lane->count = 0;
+    lane->limit = store->queued / (store->idle_lanes + 1) + 1;
+    if (lane->limit < IDEMI_SHARE_OPS || lane->limit > IDEMI_BATCH_OPS) {
+        lane->limit = IDEMI_BATCH_OPS;
+    }
     DL_FOREACH_SAFE(store->ready, submitter, next) {
         gather_from_locked(lane, submitter);
         if (!submitter->queue.first) {
@@ -109,6 +114,9 @@ static bool gather_locked(idemi_lane_t *lane)
     if (first && first->is_ready) {
         DL_DELETE(store->ready, first);
         DL_APPEND(store->ready, first);
+    }
+    if (store->ready && lane->count > 0 && store->idle_lanes > 0) {
+        (void)pthread_cond_broadcast(&store->work);
     }
     return lane->count > 0;
 }

@@ -21,7 +21,11 @@
  * There is one lock, the store's mutex. No backend, mailbox, watch or log
  * handler is called under it. */
 
+/* Larger batches are hardly faster. */
 #define IDEMI_BATCH_OPS 500
+
+/* What fills two batches of this size is shared by two lanes that are free. */
+#define IDEMI_SHARE_OPS 100
 
 typedef struct idemi_slot idemi_slot_t;
 struct idemi_slot {
@@ -39,6 +43,7 @@ typedef struct idemi_lane {
     bool works; /* the last batch was answered */
     idemi_random_t random;
     size_t count; /* of the batch */
+    size_t limit; /* of the batch that is being gathered */
     idemi_slot_t slots[IDEMI_BATCH_OPS];
     idemi_slot_t *batch[IDEMI_BATCH_OPS]; /* slots, in the order of work */
     idemi_op_t *ops[IDEMI_BATCH_OPS];
@@ -85,6 +90,7 @@ struct idem_store {
     /* Guarded by mutex. */
     idemi_submitter_t *ready;
     idemi_submitter_t *watched;
+    size_t queued;       /* operations that no lane has taken */
     idemi_slot_t **busy; /* buckets */
     size_t busy_mask;
     size_t idle_lanes;

@@ -54,6 +54,7 @@ void idemi_submitter_queue_locked(idemi_submitter_t *submitter,
 
     for (const idemi_task_t *task = ops->first; task; task = task->next) {
         submitter->pending++;
+        store->queued++;
     }
     idemi_tasks_join(&submitter->queue, ops);
     if (!submitter->is_ready && submitter->queue.first) {
@@ -74,6 +75,9 @@ void idemi_submitter_unqueue_locked(idemi_submitter_t *submitter,
     }
     *ops = (idemi_tasks_t){NULL, NULL};
     idemi_tasks_join(ops, &submitter->queue);
+    for (const idemi_task_t *task = ops->first; task; task = task->next) {
+        submitter->store->queued--;
+    }
 }
 
 /* Answers ops, which no lane has, with FAILED. */
