@@ -204,9 +204,13 @@ IDEM_API idem_status_t idem_client_statistics(
  *
  * Threads:   the thread that runs the reactor, which becomes the I/O thread.
  * Blocks:    no.
- * Ownership: the reactor holds the handler once it is added; drop the
- *            returned reference with pn_decref() then. The client must live
- *            until the reactor is freed.
+ * Ownership: pn_reactor_free() drops the returned reference of a handler that
+ *            was added as above, together with the reactor's own: do not
+ *            pn_decref() it. (One that was given to pn_reactor_set_handler()
+ *            or to a connection is the caller's to drop.) The client must live
+ *            until it has stopped and the reactor has gone on from there, or
+ *            is freed. Stop it before the reactor: a reactor that is freed
+ *            first ends the client without a close, as a crash would.
  *
  * @param handler  receives the handler
  * @retval IDEM_OK          made
