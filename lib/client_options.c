@@ -12,7 +12,7 @@
 /* What IDEM_WAIT_FOREVER becomes: sums with the clock do not overflow. */
 #define FOREVER_MS (INT64_C(36500) * DAY_MS)
 /* Heartbeats more frequent than this say nothing about the peer. */
-#define IDLE_MIN_MS        100
+#define IDLE_MIN_MS 100
 #define CONTAINER_ID_BYTES 255
 
 /* The size of the struct in its first version. */
@@ -65,9 +65,11 @@ static idem_status_t check_container_id(const char *id, idem_error_t *err)
                            "unique one");
     }
     if (size > CONTAINER_ID_BYTES || !idemi_utf8_is_text(id, size)) {
-        return idemi_error(err, IDEM_ERR_ARG,
-                           "container_id must be UTF-8 of at most %d bytes",
-                           CONTAINER_ID_BYTES);
+        return idemi_error(
+            err, IDEM_ERR_ARG,
+            "container_id is not usable: give UTF-8 of at most %d "
+            "bytes",
+            CONTAINER_ID_BYTES);
     }
     return IDEM_OK;
 }
