@@ -201,18 +201,20 @@ const uint8_t *idemi_amqp_skip(idemi_amqp_t *amqp, const uint8_t *at,
             return NULL;
         }
         unsigned shape = shapes[*at++];
-        if (shape > SHAPE_FIXED_MAX || shape == SHAPE_INVALID) {
+        size_t width = shape - FIXED(0);
+        if (shape == SHAPE_VARIABLE8 && at != limit) {
+            width = 1 + (size_t)*at;
+        } else if (width > SHAPE_FIXED_MAX - FIXED(0)) {
             at = skip_content(amqp, shape, at, limit, depth);
             if (at == NULL) {
                 return NULL;
             }
-        } else {
-            size_t width = shape - FIXED(0);
-            if ((size_t)(limit - at) < width) {
-                return NULL;
-            }
-            at += width;
+            continue;
         }
+        if ((size_t)(limit - at) < width) {
+            return NULL;
+        }
+        at += width;
     }
     return at;
 }

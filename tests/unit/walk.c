@@ -296,6 +296,38 @@ START_TEST(section_of_the_wrong_type_is_refused)
 }
 END_TEST
 
+START_TEST(section_holds_exactly_what_it_counts)
+{
+    /* Each with an even number of values, also enough for the last field that
+     * is looked for. */
+    static const unsigned counts[] = {0, 2, 4, 6, 12, 14};
+
+    for (unsigned code = 0x70; code <= 0x78; code++) {
+        bool is_map =
+            code == 0x71 || code == 0x72 || code == 0x74 || code == 0x78;
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            for (unsigned given = 0; given <= 16; given++) {
+                encoded_clear(&message);
+                if (code == 0x78) {
+                    encoded_hex(&message, "00 53 77 40");
+                }
+                encoded_section(&message, code == 0x75 ? 0x77 : code);
+                size_t opened = encoded_open(&message, is_map ? 0xc1 : 0xc0);
+                for (unsigned k = 0; k < given; k++) {
+                    encoded_hex(&message, "40");
+                }
+                encoded_close(&message, opened, counts[i]);
+                if (code < 0x75) {
+                    encoded_hex(&message, "00 53 77 40");
+                }
+                ck_assert_msg(walk_message() == (given == counts[i]),
+                              "%x: %u of %u", code, given, counts[i]);
+            }
+        }
+    }
+}
+END_TEST
+
 START_TEST(missing_body_is_told)
 {
     /* What Proton sends for a message without a body. */
@@ -373,6 +405,7 @@ int main(void)
     tcase_add_test(tcase, unknown_descriptor_is_refused);
     tcase_add_test(tcase, sections_come_in_their_order_and_once);
     tcase_add_test(tcase, section_of_the_wrong_type_is_refused);
+    tcase_add_test(tcase, section_holds_exactly_what_it_counts);
     tcase_add_test(tcase, missing_body_is_told);
     tcase_add_test(tcase, bare_message_leaves_out_what_the_broker_changes);
     tcase_add_test(tcase, walk_forgets_the_message_before);
