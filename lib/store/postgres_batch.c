@@ -232,46 +232,63 @@ static bool build(batch_t *batch)
     return built;
 }
 
+/* Milliseconds until a lease ends; 0: it has ended. Both are times in
+ * microseconds, of which 'infinity' and '-infinity' are the last and first. */
+static int64_t until(int64_t end_us, int64_t now_us)
+{
+    int64_t left_us;
+
+    if (end_us <= now_us) {
+        return 0;
+    }
+    if (__builtin_sub_overflow(end_us, now_us, &left_us) ||
+        left_us / 1000 > REMAINING_MAX_MS) {
+        return REMAINING_MAX_MS;
+    }
+    return left_us / 1000;
+}
+
+static bool is_token(const PGresult *rows, int row, const char *token)
+{
+    size_t size = strlen(token);
+
+    return !PQgetisnull(rows, row, 2) &&
+           (size_t)PQgetlength(rows, row, 2) == size &&
+           memcmp(PQgetvalue(rows, row, 2), token, size) == 0;
+}
+
 /* What a row says to an operation; NONE where it has to start anew. */
 static void judge(idemi_op_t *op, const PGresult *rows, int row,
                   int64_t sent_at_ms)
 {
-    const char *state = PQgetvalue(rows, row, 1);
-    const char *owner = PQgetvalue(rows, row, 2);
-    bool is_free = PQgetisnull(rows, row, 2) != 0;
-    bool is_ours = !is_free &&
-                   strlen(op->token) == (size_t)PQgetlength(rows, row, 2) &&
-                   memcmp(owner, op->token, strlen(op->token)) == 0;
-    int64_t remaining_ms = REMAINING_MAX_MS;
-    int64_t remaining_us;
+    bool is_free;
+    bool is_ours;
+    int64_t remaining_ms;
 
     if (PQgetisnull(rows, row, 1)) {
         return;
     }
-    if (strcmp(state, "CONFIRMED") == 0) {
+    if (strcmp(PQgetvalue(rows, row, 1), "CONFIRMED") == 0) {
         op->answer = IDEMI_ANSWER_DONE;
         return;
     }
-    if (!__builtin_sub_overflow(idemi_get_int8(PQgetvalue(rows, row, 4)),
-                                idemi_get_int8(PQgetvalue(rows, row, 5)),
-                                &remaining_us) &&
-        remaining_us / 1000 < REMAINING_MAX_MS) {
-        remaining_ms = remaining_us / 1000;
-    }
+    is_free = PQgetisnull(rows, row, 2) != 0;
+    is_ours = is_token(rows, row, op->token);
+    remaining_ms = until(idemi_get_int8(PQgetvalue(rows, row, 4)),
+                         idemi_get_int8(PQgetvalue(rows, row, 5)));
     op->attempts = (uint32_t)idemi_get_int4(PQgetvalue(rows, row, 3));
     op->sent_at_ms = sent_at_ms;
-    if (!is_free && remaining_ms > 0) {
-        if (!is_ours) {
-            op->answer = IDEMI_ANSWER_IN_PROGRESS;
-            op->remaining_ms = remaining_ms;
-        } else if (op->kind != IDEMI_OP_CONFIRM) {
-            op->answer = IDEMI_ANSWER_NEW;
-            op->remaining_ms = remaining_ms;
+    op->remaining_ms = remaining_ms;
+    if (is_free || remaining_ms == 0) {
+        /* Takeover and confirm try again: they may have it. */
+        if (op->kind == IDEMI_OP_CLAIM) {
+            op->answer = IDEMI_ANSWER_EXPIRED;
+            op->suspect = !is_free && !is_ours;
         }
-    } else if (op->kind == IDEMI_OP_CLAIM) {
-        op->answer = IDEMI_ANSWER_EXPIRED;
-        op->suspect = !is_free && !is_ours;
-        op->remaining_ms = 0;
+    } else if (!is_ours) {
+        op->answer = IDEMI_ANSWER_IN_PROGRESS;
+    } else if (op->kind != IDEMI_OP_CONFIRM) {
+        op->answer = IDEMI_ANSWER_NEW;
     }
 }
 
