@@ -13,8 +13,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { TIMEOUT_MS = 30000, ATTACH_MS = 10000, CREDIT = 500 };
+enum {
+    TIMEOUT_MS = 60000,
+    ATTACH_MS = 10000,
+    CREDIT = 1000,
+    EMPTY_MAX = 3,
+    PAUSE_MS = 20
+};
 
 typedef struct receiving {
     received_list_t *list;
@@ -24,6 +31,7 @@ typedef struct receiving {
     size_t size, capacity;
     size_t at_most; /* 0: all */
     size_t before;  /* what the list held when the last credit was given */
+    int empty;      /* portions in a row that brought nothing */
 } receiving_t;
 
 static char *copy_text(const void *bytes, size_t size)
@@ -183,9 +191,11 @@ static void on_received(pn_event_t *event, void *user)
     }
 }
 
-/* Drains in portions: one that brings nothing means that there is no more. */
+/* Drains in portions. Artemis may answer that there is nothing while it still
+   puts returned or many messages in order, so it is asked more than once. */
 static bool is_drained(void *user)
 {
+    const struct timespec pause = {0, PAUSE_MS * 1000000L};
     receiving_t *receiving = user;
     received_list_t *list = receiving->list;
     size_t more = CREDIT;
@@ -196,8 +206,12 @@ static bool is_drained(void *user)
     if (receiving->at_most != 0 && list->count >= receiving->at_most) {
         return true;
     }
-    if (receiving->before == list->count) {
+    if (receiving->before != list->count) {
+        receiving->empty = 0;
+    } else if (++receiving->empty == EMPTY_MAX) {
         return true;
+    } else {
+        nanosleep(&pause, NULL);
     }
     if (receiving->at_most != 0 && receiving->at_most - list->count < more) {
         more = receiving->at_most - list->count;
