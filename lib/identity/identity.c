@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define HASH_BYTES  32
+#define HASH_BYTES 32
 #define HASH_DIGITS 64
 
 /* An id as text: a prefix, then bytes as they are or as hex digits. Nothing is

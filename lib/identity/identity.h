@@ -38,7 +38,7 @@
  *
  * These forms are stored: they never change. */
 
-#define IDEMI_KEY_MAX   255
+#define IDEMI_KEY_MAX 255
 #define IDEMI_SCOPE_MAX 128
 
 typedef enum idemi_identity {
