@@ -100,7 +100,8 @@ static bool gather_locked(idemi_lane_t *lane)
     idemi_submitter_t *first = store->ready;
 
     lane->count = 0;
-    lane->limit = store->queued / (store->idle_lanes + 1) + 1;
+    lane->limit =
+        store->queued / (store->config.lanes - store->working_lanes) + 1;
     if (lane->limit < IDEMI_SHARE_OPS || lane->limit > IDEMI_BATCH_OPS) {
         lane->limit = IDEMI_BATCH_OPS;
     }
@@ -362,9 +363,11 @@ static void *run(void *argument)
     (void)pthread_mutex_lock(&store->mutex);
     for (;;) {
         if (gather_locked(lane)) {
+            store->working_lanes++;
             (void)pthread_mutex_unlock(&store->mutex);
             work(lane);
             (void)pthread_mutex_lock(&store->mutex);
+            store->working_lanes--;
         } else if (store->stopping) {
             break;
         } else {

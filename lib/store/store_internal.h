@@ -93,8 +93,9 @@ struct idem_store {
     size_t queued;       /* operations that no lane has taken */
     idemi_slot_t **busy; /* buckets */
     size_t busy_mask;
-    size_t idle_lanes;
-    uint64_t recoveries; /* how often the store became available again */
+    size_t idle_lanes;    /* that wait for work */
+    size_t working_lanes; /* that have a batch */
+    uint64_t recoveries;  /* how often the store became available again */
     bool announcing;
     bool stopping;
     idem_error_t last_error;
