@@ -53,6 +53,7 @@ struct idemi_group_record; /* likewise */
 typedef struct idemi_entry_list {
     idemi_entry_t *first;
     idemi_entry_t *last;
+    idemi_entry_t *inserted; /* the latest that idemi_list_insert() put in */
 } idemi_entry_list_t;
 
 /* One delivery. The caller owns the memory (it is embedded in what stands for

@@ -17,12 +17,18 @@ void idemi_list_append(idemi_entry_list_t *list, idemi_entry_t *entry)
     list->last = entry;
 }
 
-/* From the end: answers come nearly in the order of arrival. */
+/* Answers come nearly in the order of arrival, and where two batches cross, in
+ * runs: the place is behind the entry of the last call, or near the end. */
 void idemi_list_insert(idemi_entry_list_t *list, idemi_entry_t *entry)
 {
-    idemi_entry_t *before = list->last;
+    idemi_entry_t *before = list->inserted;
 
     assert(!entry->list);
+    list->inserted = entry;
+    if (!before || before->number > entry->number ||
+        (before->next && before->next->number < entry->number)) {
+        before = list->last;
+    }
     while (before && before->number > entry->number) {
         before = before->previous;
     }
@@ -57,6 +63,9 @@ void idemi_list_remove(idemi_entry_t *entry)
         entry->next->previous = entry->previous;
     } else {
         list->last = entry->previous;
+    }
+    if (list->inserted == entry) {
+        list->inserted = NULL;
     }
     entry->list = NULL;
     entry->next = entry->previous = NULL;
