@@ -10,7 +10,7 @@ static idem_client_t *client;
 
 static void on_signal(int number)
 {
-    (void)number;
+    signal(number, on_signal); /* strict C resets it to the default */
     idem_client_stop(client);
 }
 
