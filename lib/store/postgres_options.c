@@ -99,8 +99,10 @@ idem_status_t idemi_postgres_options(idemi_postgres_t *postgres,
                             offsetof(idem_postgres_options_t, log_level) +
                                 sizeof o->log_level)) {
         return idemi_error(err, IDEM_ERR_ARG,
-                           "options was not initialised, or by a newer idem: "
-                           "call idem_postgres_options_init() first");
+                           "struct_size is %zu: the options were not "
+                           "initialised, or have fields of a newer idem; call "
+                           "idem_postgres_options_init() first",
+                           options->struct_size);
     }
     status = check_table(o->table, err);
     if (status == IDEM_OK) {
