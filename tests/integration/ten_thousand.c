@@ -36,9 +36,8 @@ static void teardown(void)
 static void fill(size_t n, compose_message_t *message, void *user)
 {
     static char id[32];
-    size_t number = n < DISTINCT
-                        ? n / 2
-                        : DISTINCT / 2 + (n - DISTINCT) % (DISTINCT / 2);
+    size_t number =
+        n < DISTINCT ? n / 2 : DISTINCT / 2 + (n - DISTINCT) % (DISTINCT / 2);
 
     (void)user;
     snprintf(id, sizeof id, "message-%zu", number);

@@ -40,7 +40,8 @@ size_t journal_keys(journal_t *journal);
 size_t journal_all_begun(journal_t *journal);
 size_t journal_all_ended(journal_t *journal);
 
-/** The first of the keys, to walk over them by hh.next while no handler runs. */
+/** The first of the keys, to walk over them by hh.next while no handler runs.
+ */
 journal_key_t *journal_first(journal_t *journal);
 
 /** Wait until that many runs have begun, or ended, in all. */

@@ -14,11 +14,7 @@
 
 #define EVENT_TYPES (IDEM_EVENT_FAILED + 1)
 
-enum {
-    TICK_MS = 10,
-    TICKS_AFTER = 3,
-    STOP_MS = 30000
-};
+enum { TICK_MS = 10, TICKS_AFTER = 3, STOP_MS = 30000 };
 
 struct runner {
     runner_host_t host;
@@ -101,8 +97,8 @@ idem_consumer_t *runner_consumer(runner_t *runner,
 {
     idem_error_t err = {0};
     idem_consumer_t *consumer = NULL;
-    idem_status_t status = idem_consumer_create(
-        &consumer, runner_client(runner), options, &err);
+    idem_status_t status =
+        idem_consumer_create(&consumer, runner_client(runner), options, &err);
 
     ck_assert_msg(status == IDEM_OK, "consumer: %s", err.message);
     return consumer;
@@ -110,8 +106,7 @@ idem_consumer_t *runner_consumer(runner_t *runner,
 
 /* The unrelated handler. Its timer goes on until the client has stopped, and
  * some times more. */
-static void tick(pn_handler_t *handler, pn_event_t *event,
-                 pn_event_type_t type)
+static void tick(pn_handler_t *handler, pn_event_t *event, pn_event_type_t type)
 {
     runner_t *runner = *(runner_t **)pn_handler_mem(handler);
 

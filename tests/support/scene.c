@@ -116,8 +116,7 @@ int64_t scene_killed(scene_t *scene)
     return management_queue(scene->management, scene->queue, "messagesKilled");
 }
 
-void scene_path(const scene_t *scene, char *path, size_t size,
-                const char *name)
+void scene_path(const scene_t *scene, char *path, size_t size, const char *name)
 {
     snprintf(path, size, "%s/%s.%s", test_env("IDEM_TEST_DIR"), scene->schema,
              name);
@@ -128,10 +127,9 @@ process_t *scene_worker(const scene_t *scene, const char *journal,
 {
     char program[SCENE_PATH_BYTES];
     char dsn[SCENE_PATH_BYTES];
-    const char *argv[ARGS_MAX] = {program,      "--url",      scene->url,
-                                  "--dsn",      dsn,          "--table",
-                                  scene->table, "--address",  scene->queue,
-                                  "--log",      journal};
+    const char *argv[ARGS_MAX] = {
+        program,      "--url",     scene->url,   "--dsn", dsn,    "--table",
+        scene->table, "--address", scene->queue, "--log", journal};
     const char *name = strrchr(journal, '/');
     size_t count = 11;
     process_t *process = NULL;
