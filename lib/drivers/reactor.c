@@ -321,11 +321,24 @@ static void inner_dispatch(pn_handler_t *handler, pn_event_t *event,
     want_round(self);
 }
 
+/* pn_reactor_free() drops a handler that was added twice: for itself and for
+ * whoever added it. A program that dropped its own reference as well has taken
+ * ours with it by now. */
+static void outer_finalize(pn_handler_t *handler)
+{
+    reactor_host_t *self = host_of(handler);
+
+    if (self) {
+        self->outer = NULL;
+    }
+}
+
 static pn_handler_t *make_handler(reactor_host_t *self,
                                   void (*dispatch)(pn_handler_t *, pn_event_t *,
-                                                   pn_event_type_t))
+                                                   pn_event_type_t),
+                                  void (*finalize)(pn_handler_t *))
 {
-    pn_handler_t *handler = pn_handler_new(dispatch, sizeof self, NULL);
+    pn_handler_t *handler = pn_handler_new(dispatch, sizeof self, finalize);
 
     if (handler) {
         *(reactor_host_t **)pn_handler_mem(handler) = self;
@@ -351,8 +364,8 @@ static reactor_host_t *make_host(idemi_connection_t *connection)
                                 arm,    finished,      destroy};
     self->connection = connection;
     self->armed_ms = INT64_MAX;
-    self->outer = make_handler(self, outer_dispatch);
-    self->inner = make_handler(self, inner_dispatch);
+    self->outer = make_handler(self, outer_dispatch, outer_finalize);
+    self->inner = make_handler(self, inner_dispatch, NULL);
     self->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     self->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     self->timer_fd =

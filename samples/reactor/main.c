@@ -65,10 +65,9 @@ static idem_status_t run(idem_error_t *err)
     idem_status_t status = idem_reactor_handler(&guest, client, err);
 
     if (status == IDEM_OK) {
-        /* The two lines that a raw Proton handler would take. */
+        /* The line that a raw Proton handler would take, too. Both handlers
+         * are the reactor's from here on. */
         pn_handler_add(pn_reactor_get_handler(reactor), guest);
-        pn_decref(guest);
-
         pn_handler_add(pn_reactor_get_handler(reactor), own);
         signal(SIGINT, on_signal);
         signal(SIGTERM, on_signal);
@@ -76,8 +75,9 @@ static idem_status_t run(idem_error_t *err)
         signal(SIGINT, SIG_DFL);
         signal(SIGTERM, SIG_DFL);
         status = idem_reactor_result(client, err);
+    } else {
+        pn_decref(own);
     }
-    pn_decref(own);
     pn_reactor_free(reactor);
     return status;
 }
