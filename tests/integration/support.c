@@ -1,12 +1,12 @@
 /* The support library against the real servers. */
 
+#include "support.h"
 #include "compose.h"
 #include "database.h"
 #include "management.h"
 #include "process.h"
 #include "proxy.h"
 #include "send.h"
-#include "support.h"
 
 #include <check.h>
 #include <signal.h>
@@ -75,8 +75,8 @@ START_TEST(messages_arrive_with_the_ids_they_were_sent_with)
     ck_assert_str_eq(list.messages[2].id, "0001");
     ck_assert_int_eq(list.messages[3].type, COMPOSE_NONE);
     received_free(&list);
-    ck_assert(management_wait(management, queue, "messagesAcknowledged", 5,
-                              WAIT_MS));
+    ck_assert(
+        management_wait(management, queue, "messagesAcknowledged", 5, WAIT_MS));
     ck_assert(management_destroy_queue(management, queue));
     ck_assert(!management_has_queue(management, queue));
     management_close(management);
@@ -95,8 +95,8 @@ START_TEST(queues_can_be_made_paused_and_purged)
     ck_assert(management_create_queue(management, queue));
     ck_assert_int_eq(management_queue(management, queue, "messageCount"), 0);
     ck_assert(send_numbered(url, queue, "id-", MANY));
-    ck_assert(management_wait(management, queue, "messageCount", MANY,
-                              WAIT_MS));
+    ck_assert(
+        management_wait(management, queue, "messageCount", MANY, WAIT_MS));
     ck_assert(management_pause(management, queue));
     ck_assert(receive_take(url, queue, 1, &list));
     ck_assert_uint_eq(list.count, 0);
@@ -207,8 +207,8 @@ END_TEST
 
 START_TEST(children_can_be_read_signalled_and_waited_for)
 {
-    const char *const shell[] = {
-        "sh", "-c", "echo ready $WORD; exec sleep 100", NULL};
+    const char *const shell[] = {"sh", "-c", "echo ready $WORD; exec sleep 100",
+                                 NULL};
     const char *const fails[] = {"sh", "-c", "exit 3", NULL};
     const char *const env[] = {"WORD=word", NULL};
     process_t *process = process_start(shell, env);

@@ -8,8 +8,9 @@
 int main(int argc, char **argv)
 {
     static const char *const usual[] = {
-        "messageCount", "deliveringCount", "scheduledCount", "messagesAdded",
-        "messagesAcknowledged", "messagesKilled", "consumerCount",
+        "messageCount",  "deliveringCount",      "scheduledCount",
+        "messagesAdded", "messagesAcknowledged", "messagesKilled",
+        "consumerCount",
     };
     management_t *management = NULL;
     int count = (int)(sizeof usual / sizeof usual[0]);

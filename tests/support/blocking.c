@@ -2,6 +2,12 @@
 
 #include "support.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <proton/condition.h>
 #include <proton/connection.h>
 #include <proton/connection_driver.h>
@@ -10,19 +16,13 @@
 #include <proton/session.h>
 #include <proton/terminus.h>
 #include <proton/transport.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CLOSE_MS = 2000, TICK_MS = 1000 };
+enum { CLOSE_MS = 2000 };
 
 struct blocking {
     pn_connection_driver_t driver;
@@ -31,7 +31,7 @@ struct blocking {
     void *user;
     int fd;
     bool is_open;
-    bool is_failed; /* the connection is of no use any more */
+    bool is_failed;  /* the connection is of no use any more */
     bool is_refused; /* a link or the session was ended by the broker */
 };
 
@@ -68,24 +68,23 @@ static bool parse(const char *url, target_t *target)
 
 static int connect_to(const target_t *target)
 {
-    const struct addrinfo hints = {
-        .ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+    const struct addrinfo hints = {.ai_family = AF_INET,
+                                   .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
     const int on = 1;
     int fd = -1;
 
     if (getaddrinfo(target->host, target->port, &hints, &found) == 0) {
         fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd >= 0
-            && connect(fd, found->ai_addr, found->ai_addrlen) != 0) {
+        if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) != 0) {
             close(fd);
             fd = -1;
         }
         freeaddrinfo(found);
     }
     if (fd < 0) {
-        fprintf(stderr, "blocking: cannot connect to %s:%s: %s\n",
-                target->host, target->port, strerror(errno));
+        fprintf(stderr, "blocking: cannot connect to %s:%s: %s\n", target->host,
+                target->port, strerror(errno));
         return -1;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -107,8 +106,8 @@ static void start(blocking_t *blocking, const target_t *target)
         pn_connection_set_password(connection, target->password);
     }
     sasl = pn_sasl(blocking->driver.transport);
-    pn_sasl_allowed_mechs(sasl, target->user[0] != '\0' ? "PLAIN"
-                                                        : "ANONYMOUS");
+    pn_sasl_allowed_mechs(sasl,
+                          target->user[0] != '\0' ? "PLAIN" : "ANONYMOUS");
     pn_sasl_set_allow_insecure_mechs(sasl, true);
     pn_connection_driver_bind(&blocking->driver);
     pn_connection_open(connection);
@@ -149,8 +148,8 @@ static void handle(blocking_t *blocking, pn_event_t *event)
         pn_connection_close(connection);
         break;
     case PN_TRANSPORT_ERROR:
-        complain("transport", pn_transport_condition(
-                                  pn_event_transport(event)));
+        complain("transport",
+                 pn_transport_condition(pn_event_transport(event)));
         blocking->is_failed = true;
         break;
     case PN_TRANSPORT_CLOSED:
@@ -176,8 +175,7 @@ static void dispatch(blocking_t *blocking)
 
 static void read_all(blocking_t *blocking)
 {
-    pn_rwbytes_t buffer =
-        pn_connection_driver_read_buffer(&blocking->driver);
+    pn_rwbytes_t buffer = pn_connection_driver_read_buffer(&blocking->driver);
     ssize_t count = 1;
 
     while (buffer.size > 0 && count > 0) {
@@ -215,6 +213,18 @@ static bool write_all(blocking_t *blocking)
     return bytes.size > 0;
 }
 
+/* Sees to heartbeats; returns for how long that does, in left at most. */
+static int64_t until_tick(blocking_t *blocking, int64_t left)
+{
+    int64_t now = test_now_ms();
+    int64_t next = pn_transport_tick(blocking->driver.transport, now);
+
+    if (next != 0 && next - now < left) {
+        left = next > now ? next - now : 0;
+    }
+    return left;
+}
+
 bool blocking_run(blocking_t *blocking, bool (*condition)(void *user),
                   void *user, int64_t timeout_ms)
 {
@@ -230,6 +240,7 @@ bool blocking_run(blocking_t *blocking, bool (*condition)(void *user),
         if (left <= 0) {
             break;
         }
+        left = until_tick(blocking, left);
         if (write_all(blocking)) {
             fd.events |= POLLOUT;
         }
@@ -238,8 +249,7 @@ bool blocking_run(blocking_t *blocking, bool (*condition)(void *user),
         if (holds) {
             break;
         }
-        poll(&fd, 1, left < TICK_MS ? (int)left : TICK_MS);
-        pn_transport_tick(blocking->driver.transport, test_now_ms());
+        poll(&fd, 1, (int)left);
         read_all(blocking);
         dispatch(blocking);
         holds = condition(user);
@@ -273,8 +283,8 @@ blocking_t *blocking_open(const char *url, int64_t timeout_ms)
     } else {
         blocking->fd = connect_to(&target);
     }
-    if (blocking->fd >= 0
-        && pn_connection_driver_init(&blocking->driver, NULL, NULL) == 0) {
+    if (blocking->fd >= 0 &&
+        pn_connection_driver_init(&blocking->driver, NULL, NULL) == 0) {
         start(blocking, &target);
         is_ready = blocking_run(blocking, is_open, blocking, timeout_ms);
     }
@@ -326,8 +336,8 @@ static bool is_attached(void *user)
                                 ? pn_link_remote_target(link)
                                 : pn_link_remote_source(link);
 
-    return (pn_link_state(link) & PN_REMOTE_ACTIVE) != 0
-           && pn_terminus_get_type(remote) != PN_UNSPECIFIED;
+    return (pn_link_state(link) & PN_REMOTE_ACTIVE) != 0 &&
+           pn_terminus_get_type(remote) != PN_UNSPECIFIED;
 }
 
 static bool is_detached(void *user)
@@ -335,15 +345,13 @@ static bool is_detached(void *user)
     return (pn_link_state(user) & PN_REMOTE_CLOSED) != 0;
 }
 
-bool blocking_attach(blocking_t *blocking, pn_link_t *link,
-                     int64_t timeout_ms)
+bool blocking_attach(blocking_t *blocking, pn_link_t *link, int64_t timeout_ms)
 {
     pn_link_open(link);
     return blocking_run(blocking, is_attached, link, timeout_ms);
 }
 
-bool blocking_detach(blocking_t *blocking, pn_link_t *link,
-                     int64_t timeout_ms)
+bool blocking_detach(blocking_t *blocking, pn_link_t *link, int64_t timeout_ms)
 {
     pn_link_close(link);
     return blocking_run(blocking, is_detached, link, timeout_ms);

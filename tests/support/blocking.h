@@ -48,11 +48,9 @@ bool blocking_run(blocking_t *blocking, bool (*condition)(void *user),
  *
  * @return false when it was refused
  */
-bool blocking_attach(blocking_t *blocking, pn_link_t *link,
-                     int64_t timeout_ms);
+bool blocking_attach(blocking_t *blocking, pn_link_t *link, int64_t timeout_ms);
 
 /** Close a link and wait for the answer. */
-bool blocking_detach(blocking_t *blocking, pn_link_t *link,
-                     int64_t timeout_ms);
+bool blocking_detach(blocking_t *blocking, pn_link_t *link, int64_t timeout_ms);
 
 #endif

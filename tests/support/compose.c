@@ -154,20 +154,20 @@ static void put_body(encoded_t *out, const compose_message_t *message)
     const void *body = message->body != NULL ? message->body : "";
 
     encoded_section(out, message->body_string ? SECTION_VALUE : SECTION_DATA);
-    put_variable(out, message->body_string ? CODE_STRING8 : CODE_BINARY8,
-                 body, message->body_bytes);
+    put_variable(out, message->body_string ? CODE_STRING8 : CODE_BINARY8, body,
+                 message->body_bytes);
 }
 
 char *compose_message(const compose_message_t *message, size_t *size)
 {
     encoded_t out = {0};
 
-    if (message->has_header || message->durable || message->ttl_ms != 0
-        || message->delivery_count != 0) {
+    if (message->has_header || message->durable || message->ttl_ms != 0 ||
+        message->delivery_count != 0) {
         put_header(&out, message);
     }
-    if (message->has_properties || message->id.type != COMPOSE_NONE
-        || message->subject != NULL || message->group_id != NULL) {
+    if (message->has_properties || message->id.type != COMPOSE_NONE ||
+        message->subject != NULL || message->group_id != NULL) {
         put_properties(&out, message);
     }
     put_application_properties(&out, message);

@@ -97,8 +97,7 @@ void database_drop_schema(PGconn *connection, const char *name)
     char sql[SQL_BYTES];
 
     snprintf(sql, sizeof sql,
-             "SET client_min_messages = warning; DROP SCHEMA %s CASCADE",
-             name);
+             "SET client_min_messages = warning; DROP SCHEMA %s CASCADE", name);
     database_exec(connection, sql);
 }
 

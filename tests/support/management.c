@@ -3,6 +3,7 @@
 #include "blocking.h"
 #include "support.h"
 
+#include <jansson.h>
 #include <proton/codec.h>
 #include <proton/delivery.h>
 #include <proton/disposition.h>
@@ -11,7 +12,6 @@
 #include <proton/message.h>
 #include <proton/session.h>
 #include <proton/terminus.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +44,8 @@ static bool get_succeeded(pn_data_t *properties)
             if (!pn_data_next(properties)) {
                 break;
             }
-            if (name.size == strlen("_AMQ_OperationSucceeded")
-                && memcmp(name.start, "_AMQ_OperationSucceeded", name.size)
-                       == 0) {
+            if (name.size == strlen("_AMQ_OperationSucceeded") &&
+                memcmp(name.start, "_AMQ_OperationSucceeded", name.size) == 0) {
                 succeeded = pn_data_get_bool(properties);
             }
         }
@@ -145,15 +144,14 @@ management_t *management_open(const char *url)
     pn_terminus_set_address(pn_link_target(management->sender),
                             "activemq.management");
     blocking_set_handler(blocking, on_event, management);
-    if (!blocking_attach(blocking, management->receiver, TIMEOUT_MS)
-        || !blocking_attach(blocking, management->sender, TIMEOUT_MS)
-        || !blocking_run(blocking, has_credit, management->sender,
-                         TIMEOUT_MS)) {
+    if (!blocking_attach(blocking, management->receiver, TIMEOUT_MS) ||
+        !blocking_attach(blocking, management->sender, TIMEOUT_MS) ||
+        !blocking_run(blocking, has_credit, management->sender, TIMEOUT_MS)) {
         management_close(management);
         return NULL;
     }
-    management->reply_to = strdup(pn_terminus_get_address(
-        pn_link_remote_source(management->receiver)));
+    management->reply_to = strdup(
+        pn_terminus_get_address(pn_link_remote_source(management->receiver)));
     pn_link_flow(management->receiver, CREDIT);
     return management;
 }
@@ -207,8 +205,8 @@ static bool ask(management_t *management, const char *resource,
                     pn_dtag((const char *)&tag, sizeof tag));
         pn_link_send(management->sender, bytes, size);
         pn_link_advance(management->sender);
-        is_answered = blocking_run(management->blocking, has_reply,
-                                   management, TIMEOUT_MS);
+        is_answered = blocking_run(management->blocking, has_reply, management,
+                                   TIMEOUT_MS);
     }
     free(bytes);
     return is_answered && management->succeeded;
@@ -221,7 +219,8 @@ char *management_call(management_t *management, const char *resource,
              arguments != NULL ? arguments : "[]")) {
         fprintf(stderr, "management: %s on %s: %s\n", operation, resource,
                 management->has_reply && management->reply != NULL
-                    ? management->reply : "no answer");
+                    ? management->reply
+                    : "no answer");
         return NULL;
     }
     return strdup(management->reply != NULL ? management->reply : "[]");
@@ -236,8 +235,8 @@ int64_t management_queue(management_t *management, const char *queue,
     int64_t number = -1;
 
     snprintf(resource, sizeof resource, "queue.%s", queue);
-    if (!ask(management, resource, "_AMQ_Attribute", attribute, "[]")
-        || management->reply == NULL) {
+    if (!ask(management, resource, "_AMQ_Attribute", attribute, "[]") ||
+        management->reply == NULL) {
         return -1;
     }
     reply = json_loads(management->reply, 0, NULL);
@@ -293,10 +292,10 @@ static bool order_queue(management_t *management, const char *queue,
 bool management_create_queue(management_t *management, const char *queue)
 {
     char *configuration = NULL;
-    json_t *json = json_pack("{s:s, s:s, s:s, s:b, s:b, s:b}", "name", queue,
-                             "address", queue, "routing-type", "ANYCAST",
-                             "durable", 1, "auto-create-address", 1,
-                             "auto-delete", 0);
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:b, s:b, s:b}", "name", queue, "address",
+                  queue, "routing-type", "ANYCAST", "durable", 1,
+                  "auto-create-address", 1, "auto-delete", 0);
     bool is_done = false;
 
     configuration = json_dumps(json, 0);

@@ -39,8 +39,7 @@ int64_t management_queue(management_t *management, const char *queue,
 
 /** Read until it has the value. Counters lag behind dispositions. */
 bool management_wait(management_t *management, const char *queue,
-                     const char *attribute, int64_t value,
-                     int64_t timeout_ms);
+                     const char *attribute, int64_t value, int64_t timeout_ms);
 
 /** Make an address with one durable queue of the same name. */
 bool management_create_queue(management_t *management, const char *queue);

@@ -9,12 +9,12 @@
 #include <proton/disposition.h>
 #include <proton/link.h>
 #include <proton/session.h>
-#include <utlist.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <utlist.h>
 
 /* --- Life ---------------------------------------------------------------- */
 
@@ -228,8 +228,8 @@ void peer_pause(peer_t *peer, bool paused)
 
 static bool matches(const peer_link_t *link, const char *address)
 {
-    return link->is_live
-           && (address == NULL || strcmp(link->address, address) == 0);
+    return link->is_live &&
+           (address == NULL || strcmp(link->address, address) == 0);
 }
 
 static void set_condition(pn_condition_t *pn, const char *condition,
@@ -277,8 +277,8 @@ void peer_detach_only(peer_t *peer, const char *address)
     detach(peer, address, NULL, NULL, false);
 }
 
-void peer_end_session(peer_t *peer, const char *address,
-                      const char *condition, const char *description)
+void peer_end_session(peer_t *peer, const char *address, const char *condition,
+                      const char *description)
 {
     connection_t *connection = NULL;
     peer_link_t *link = NULL;
@@ -376,8 +376,8 @@ bool peer_listen(peer_t *peer, bool on)
     peer->should_listen = on;
     peer->listen_failed = false;
     peer_wake(peer);
-    while (!is_peer_thread(peer) && !peer->listen_failed
-           && (peer->listen_fd >= 0) != on) {
+    while (!is_peer_thread(peer) && !peer->listen_failed &&
+           (peer->listen_fd >= 0) != on) {
         pthread_cond_wait(&peer->changed, &peer->lock);
     }
     is_done = !peer->listen_failed;
@@ -394,8 +394,8 @@ static flight_t *find_flight(peer_t *peer, int message)
     DL_FOREACH(peer->connections, connection) {
         DL_FOREACH(connection->links, link) {
             DL_FOREACH(link->flights, flight) {
-                if (flight->entry->number == message && !flight->is_over
-                    && flight != link->current) {
+                if (flight->entry->number == message && !flight->is_over &&
+                    flight != link->current) {
                     return flight;
                 }
             }

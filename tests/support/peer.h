@@ -86,10 +86,10 @@ struct peer_event {
             bool drain;
         } flow;
         struct {
-            int message;     /* number of the message, from peer_send() */
-            bool late;       /* its link, session or delivery was over */
-            int attempt;     /* 1 for its first delivery */
-            uint64_t state;  /* PN_ACCEPTED, ...; 0: no state at all */
+            int message;    /* number of the message, from peer_send() */
+            bool late;      /* its link, session or delivery was over */
+            int attempt;    /* 1 for its first delivery */
+            uint64_t state; /* PN_ACCEPTED, ...; 0: no state at all */
             bool settled;
             bool failed;             /* modified: delivery-failed */
             bool undeliverable_here; /* modified */
@@ -121,16 +121,16 @@ typedef struct peer_options {
     /* Login. With a user, PLAIN is offered and checked, else ANONYMOUS. */
     const char *user;
     const char *password;
-    const char *mechanisms; /* offered instead, blank between */
-    int sasl_outcome;       /* not 0: the answer to every login */
-    bool no_sasl;           /* answer the SASL header with plain AMQP's */
+    const char *mechanisms;    /* offered instead, blank between */
+    int sasl_outcome;          /* not 0: the answer to every login */
+    bool no_sasl;              /* answer the SASL header with plain AMQP's */
     bool cut_after_mechanisms; /* FIN in the middle of the login */
 
     /* The peer's open. */
-    const char *container_id;  /* default "peer" */
-    uint32_t max_frame;        /* largest frame the client may send */
-    uint16_t channel_max;      /* 0: Proton's default */
-    uint32_t idle_timeout_ms;  /* as announced; enforced at twice this */
+    const char *container_id;   /* default "peer" */
+    uint32_t max_frame;         /* largest frame the client may send */
+    uint16_t channel_max;       /* 0: Proton's default */
+    uint32_t idle_timeout_ms;   /* as announced; enforced at twice this */
     const char *open_condition; /* open, then close with this error */
     const char *open_description;
     bool no_open_answer; /* log in, then say nothing to the open */
@@ -139,16 +139,16 @@ typedef struct peer_options {
     const char *attach_condition; /* null source, detach with this error */
     const char *attach_description;
     int attach_refusals; /* how many are refused; 0 with a condition: all */
-    const char *reply_address;      /* instead of an echo */
-    bool drop_capabilities;         /* no capability in the reply */
-    bool drop_filter;               /* no filter in the reply */
-    bool reply_settled;             /* snd-settle-mode settled */
+    const char *reply_address; /* instead of an echo */
+    bool drop_capabilities;    /* no capability in the reply */
+    bool drop_filter;          /* no filter in the reply */
+    bool reply_settled;        /* snd-settle-mode settled */
     bool no_attach_answer;
 
     /* Transfers. */
-    size_t fragment_bytes;  /* payload of a transfer; 0: as the frame allows */
-    bool empty_last_frame;  /* the last transfer of a message has no payload */
-    bool hold_drain;        /* leave drain unanswered until this is reset */
+    size_t fragment_bytes; /* payload of a transfer; 0: as the frame allows */
+    bool empty_last_frame; /* the last transfer of a message has no payload */
+    bool hold_drain;       /* leave drain unanswered until this is reset */
 
     /* What becomes of messages. */
     bool redeliver;   /* released and modified ones go out again at once */
@@ -161,34 +161,34 @@ typedef struct peer_options {
 } peer_options_t;
 
 typedef struct peer_message {
-    const void *bytes; /* copied */
-    size_t size;       /* 0: a transfer without payload */
+    const void *bytes;   /* copied */
+    size_t size;         /* 0: a transfer without payload */
     const char *address; /* only to links with this source; NULL: to any */
-    const void *tag;   /* delivery-tag; NULL: a counter of the link */
+    const void *tag;     /* delivery-tag; NULL: a counter of the link */
     size_t tag_bytes;
-    bool settled;      /* pre-settled */
-    size_t hold_at;    /* not 0: stop for ever after that many bytes */
-    size_t abort_at;   /* not 0: abort the delivery after that many bytes */
+    bool settled;    /* pre-settled */
+    size_t hold_at;  /* not 0: stop for ever after that many bytes */
+    size_t abort_at; /* not 0: abort the delivery after that many bytes */
 } peer_message_t;
 
 typedef struct peer_stats {
-    int connections;      /* ever accepted */
+    int connections; /* ever accepted */
     int live_connections;
-    int live_links;       /* attached and not refused */
-    int queued;           /* messages not yet sent */
-    int transfers;        /* deliveries begun, redeliveries included */
-    int unsettled;        /* deliveries the client holds */
-    int credit;           /* over all live links */
-    int max_unsettled;    /* the most one link ever held */
-    int max_outstanding;  /* the most one link's unsettled + credit ever was */
+    int live_links;      /* attached and not refused */
+    int queued;          /* messages not yet sent */
+    int transfers;       /* deliveries begun, redeliveries included */
+    int unsettled;       /* deliveries the client holds */
+    int credit;          /* over all live links */
+    int max_unsettled;   /* the most one link ever held */
+    int max_outstanding; /* the most one link's unsettled + credit ever was */
     int dispositions;
-    int accepted;         /* dispositions by state */
+    int accepted; /* dispositions by state */
     int released;
-    int modified;         /* with and without delivery-failed */
+    int modified; /* with and without delivery-failed */
     int modified_failed;
     int rejected;
-    int without_state;    /* settled without an outcome: never right */
-    int presettled;       /* sent settled */
+    int without_state;          /* settled without an outcome: never right */
+    int presettled;             /* sent settled */
     int64_t longest_silence_ms; /* between two reads of an open connection */
 } peer_stats_t;
 
@@ -221,8 +221,8 @@ void peer_detach(peer_t *peer, const char *address, const char *condition,
 /** A detach with closed=false and no error. */
 void peer_detach_only(peer_t *peer, const char *address);
 /** End the sessions that have such a link. */
-void peer_end_session(peer_t *peer, const char *address,
-                      const char *condition, const char *description);
+void peer_end_session(peer_t *peer, const char *address, const char *condition,
+                      const char *description);
 void peer_close_connection(peer_t *peer, const char *condition,
                            const char *description);
 /** End all TCP connections, by RST or FIN; they are gone on return. */

@@ -9,10 +9,10 @@
 #include <proton/session.h>
 #include <proton/terminus.h>
 #include <proton/transport.h>
-#include <utlist.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 /* --- Connections and sessions ------------------------------------------ */
 
@@ -53,8 +53,8 @@ static void on_open(connection_t *connection)
     pn_transport_t *transport = connection->driver.transport;
     peer_event_t event = {.kind = PEER_OPEN};
 
-    event.open.container_id = record_string(
-        connection->peer, pn_connection_remote_container(pn));
+    event.open.container_id =
+        record_string(connection->peer, pn_connection_remote_container(pn));
     event.open.hostname =
         record_string(connection->peer, pn_connection_remote_hostname(pn));
     event.open.max_frame = pn_transport_get_remote_max_frame(transport);
@@ -142,9 +142,9 @@ static bool must_refuse(peer_t *peer, pn_link_t *link)
     if (pn_link_is_receiver(link)) {
         return true;
     }
-    if (options->attach_condition == NULL
-        || (options->attach_refusals != 0
-            && peer->refused >= options->attach_refusals)) {
+    if (options->attach_condition == NULL ||
+        (options->attach_refusals != 0 &&
+         peer->refused >= options->attach_refusals)) {
         return false;
     }
     peer->refused++;
@@ -192,9 +192,9 @@ static void answer_attach(peer_t *peer, pn_link_t *link)
     if (options->drop_filter) {
         pn_data_clear(pn_terminus_filter(source));
     }
-    pn_link_set_snd_settle_mode(link, options->reply_settled
-                                          ? PN_SND_SETTLED
-                                          : pn_link_remote_snd_settle_mode(link));
+    pn_link_set_snd_settle_mode(
+        link, options->reply_settled ? PN_SND_SETTLED
+                                     : pn_link_remote_snd_settle_mode(link));
     pn_link_set_rcv_settle_mode(link, PN_RCV_FIRST);
     pn_link_open(link);
 }
@@ -207,8 +207,8 @@ static void on_attach(connection_t *connection, pn_link_t *pn)
     peer_link_t *link = calloc(1, sizeof *link);
     bool refused = must_refuse(peer, pn);
 
-    if (link == NULL
-        || (link->address = strdup(address != NULL ? address : "")) == NULL) {
+    if (link == NULL ||
+        (link->address = strdup(address != NULL ? address : "")) == NULL) {
         abort();
     }
     link->connection = connection;
@@ -220,10 +220,12 @@ static void on_attach(connection_t *connection, pn_link_t *pn)
     record_attach(connection, link, refused);
     if (refused) {
         /* As Artemis does it: no source, and a detach with the error. */
+        pn_terminus_set_type(pn_link_source(pn), PN_UNSPECIFIED);
         pn_link_open(pn);
         set_condition(pn_link_condition(pn),
                       options->attach_condition != NULL
-                          ? options->attach_condition : "amqp:not-implemented",
+                          ? options->attach_condition
+                          : "amqp:not-implemented",
                       options->attach_description);
         pn_link_close(pn);
     } else if (!options->no_attach_answer) {
@@ -295,8 +297,8 @@ static void apply_outcome(peer_t *peer, flight_t *flight,
     uint64_t state = event->disposition.state;
 
     entry->failures += state == PN_MODIFIED && event->disposition.failed;
-    if ((state == PN_RELEASED || state == PN_MODIFIED)
-        && peer->options.redeliver && !event->disposition.undeliverable_here) {
+    if ((state == PN_RELEASED || state == PN_MODIFIED) &&
+        peer->options.redeliver && !event->disposition.undeliverable_here) {
         queue_insert(peer, entry);
     } else if (peer->options.counts_only) {
         free(entry->bytes);
@@ -315,8 +317,8 @@ static void on_disposition(connection_t *connection, pn_delivery_t *delivery)
     int link = 0;
     peer_event_t event = {.kind = PEER_DISPOSITION};
 
-    if (flight == NULL || !pn_delivery_updated(delivery)
-        || (state == 0 && !settled)) {
+    if (flight == NULL || !pn_delivery_updated(delivery) ||
+        (state == 0 && !settled)) {
         return;
     }
     pn_delivery_clear(delivery);
@@ -341,8 +343,8 @@ static void on_disposition(connection_t *connection, pn_delivery_t *delivery)
             record_string(peer, pn_condition_get_description(condition));
     }
     count_outcome(&peer->stats, &event);
-    if (!flight->is_over && state != PN_RECEIVED
-        && (settled || peer->options.settle_back)) {
+    if (!flight->is_over && state != PN_RECEIVED &&
+        (settled || peer->options.settle_back)) {
         if (state != 0) {
             apply_outcome(peer, flight, &event);
         }
@@ -410,9 +412,8 @@ void broker_dispatch(connection_t *connection)
 {
     pn_event_t *event = NULL;
 
-    while (!connection->is_cut
-           && (event = pn_connection_driver_next_event(&connection->driver))
-                  != NULL) {
+    while (!connection->is_cut && (event = pn_connection_driver_next_event(
+                                       &connection->driver)) != NULL) {
         handle(connection, event);
     }
 }

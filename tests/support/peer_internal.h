@@ -138,7 +138,7 @@ void login_input(connection_t *connection);
 /* peer_broker.c, peer_transfer.c */
 void broker_start(connection_t *connection);
 void broker_dispatch(connection_t *connection);
-void broker_pump(peer_t *peer);
+bool broker_pump(peer_t *peer);
 void broker_measure(peer_t *peer);
 void broker_lose_link(peer_link_t *link);
 void broker_end_flight(flight_t *flight);

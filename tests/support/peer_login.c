@@ -25,8 +25,14 @@ static void send_frame(connection_t *connection, const unsigned char *body,
 {
     size_t total = FRAME_HEADER + size;
     const unsigned char header[FRAME_HEADER] = {
-        (unsigned char)(total >> 24), (unsigned char)(total >> 16),
-        (unsigned char)(total >> 8), (unsigned char)total, 2, 1, 0, 0,
+        (unsigned char)(total >> 24),
+        (unsigned char)(total >> 16),
+        (unsigned char)(total >> 8),
+        (unsigned char)total,
+        2,
+        1,
+        0,
+        0,
     };
 
     connection_append(connection, header, sizeof header);
@@ -45,8 +51,7 @@ static const char *mechanisms(const peer_options_t *options)
 static void send_mechanisms(connection_t *connection)
 {
     const char *text = mechanisms(&connection->peer->options);
-    unsigned char body[256] = {0x00, 0x53, 0x40, 0xc0, 0, 1,
-                               0xe0, 0,    0,    0xa3};
+    unsigned char body[256] = {0x00, 0x53, 0x40, 0xc0, 0, 1, 0xe0, 0, 0, 0xa3};
     size_t size = 10;
     unsigned char count = 0;
 
@@ -69,8 +74,8 @@ static void send_mechanisms(connection_t *connection)
 
 static void send_outcome(connection_t *connection, int code)
 {
-    const unsigned char body[] = {0x00, 0x53, 0x44, 0xc0, 3, 1, 0x50,
-                                  (unsigned char)code};
+    const unsigned char body[] = {0x00, 0x53, 0x44, 0xc0,
+                                  3,    1,    0x50, (unsigned char)code};
 
     send_frame(connection, body, sizeof body);
 }
@@ -126,9 +131,9 @@ static int check_plain(const peer_options_t *options,
     secret++;
     snprintf(user, USER_MAX, "%.*s", (int)(secret - 1 - name),
              (const char *)name);
-    if (options->user == NULL || strcmp(user, options->user) != 0
-        || (size_t)(end - secret) != strlen(password)
-        || memcmp(secret, password, strlen(password)) != 0) {
+    if (options->user == NULL || strcmp(user, options->user) != 0 ||
+        (size_t)(end - secret) != strlen(password) ||
+        memcmp(secret, password, strlen(password)) != 0) {
         return OUTCOME_AUTH;
     }
     return OUTCOME_OK;
@@ -159,8 +164,8 @@ static void read_init(connection_t *connection, const unsigned char *frame,
     }
     if (strcmp(mechanism, "PLAIN") == 0) {
         outcome = check_plain(options, response, response_bytes, user);
-    } else if (strstr(mechanisms(options), mechanism) != NULL
-               && mechanism[0] != '\0') {
+    } else if (strstr(mechanisms(options), mechanism) != NULL &&
+               mechanism[0] != '\0') {
         outcome = OUTCOME_OK;
     }
     if (options->sasl_outcome != 0) {
@@ -201,13 +206,13 @@ void login_input(connection_t *connection)
         } else if (is_amqp && options->user == NULL) {
             connection->login = LOGIN_DONE; /* Proton reads the header */
         } else {
-            connection_append(connection,
-                              is_sasl ? amqp_header : sasl_header, 8);
+            connection_append(connection, is_sasl ? amqp_header : sasl_header,
+                              8);
             connection->ends_when_sent = true;
         }
     }
-    if (connection->login == LOGIN_INIT && connection->in_bytes >= 4
-        && !connection->ends_when_sent) {
+    if (connection->login == LOGIN_INIT && connection->in_bytes >= 4 &&
+        !connection->ends_when_sent) {
         size_t size = big_endian32(connection->in);
 
         if (size < FRAME_HEADER || size > sizeof connection->in) {

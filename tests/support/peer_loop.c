@@ -2,18 +2,18 @@
 
 #include "support.h"
 
-#include <proton/transport.h>
-#include <utlist.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <proton/transport.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utlist.h>
 
 enum { OUT_MAX = 1 << 20, CONNECTIONS_MAX = 256 };
 
@@ -31,8 +31,7 @@ bool peer_open_listener(peer_t *peer)
     return peer->listen_fd >= 0;
 }
 
-void connection_append(connection_t *connection, const void *bytes,
-                       size_t size)
+void connection_append(connection_t *connection, const void *bytes, size_t size)
 {
     if (size == 0) {
         return;
@@ -103,11 +102,10 @@ static void drop(connection_t *connection)
     }
     event.disconnected.was_closed = connection->was_closed;
     event.disconnected.by_peer =
-        !connection->is_gone
-        && (connection->is_cut || connection->ends_when_sent);
+        !connection->is_gone &&
+        (connection->is_cut || connection->ends_when_sent);
     if (connection->is_reset) {
-        setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset,
-                   sizeof reset);
+        setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     }
     close(connection->fd);
     connection->fd = -1;
@@ -150,8 +148,8 @@ static void note_read(connection_t *connection)
     peer_stats_t *stats = &connection->peer->stats;
     int64_t now = test_now_ms();
 
-    if (connection->last_read_ms != 0
-        && now - connection->last_read_ms > stats->longest_silence_ms) {
+    if (connection->last_read_ms != 0 &&
+        now - connection->last_read_ms > stats->longest_silence_ms) {
         stats->longest_silence_ms = now - connection->last_read_ms;
     }
     if (connection->login == LOGIN_DONE) {
@@ -165,15 +163,14 @@ static void read_all(connection_t *connection)
 {
     unsigned char bytes[65536];
     bool is_login = connection->login != LOGIN_DONE;
-    size_t room = is_login ? sizeof connection->in - connection->in_bytes
-                           : sizeof bytes;
+    size_t room =
+        is_login ? sizeof connection->in - connection->in_bytes : sizeof bytes;
     ssize_t count = recv(connection->fd, bytes, room, 0);
 
     while (count > 0) {
         note_read(connection);
         if (is_login) {
-            memcpy(connection->in + connection->in_bytes, bytes,
-                   (size_t)count);
+            memcpy(connection->in + connection->in_bytes, bytes, (size_t)count);
             connection->in_bytes += (size_t)count;
             login_input(connection);
             is_login = connection->login != LOGIN_DONE;
@@ -236,9 +233,9 @@ static bool is_done(connection_t *connection)
         return false;
     }
     /* The close frame is out; the client's comes before or after it. */
-    return connection->ends_when_sent
-           || (connection->was_closed
-               && pn_connection_driver_write_closed(&connection->driver));
+    return connection->ends_when_sent ||
+           (connection->was_closed &&
+            pn_connection_driver_write_closed(&connection->driver));
 }
 
 static void update_listener(peer_t *peer)
@@ -259,6 +256,7 @@ static void work(peer_t *peer)
 {
     connection_t *connection = NULL;
     connection_t *next = NULL;
+    bool is_moving = false;
 
     update_listener(peer);
     if (!peer->is_silent) {
@@ -268,13 +266,19 @@ static void work(peer_t *peer)
             }
         }
         broker_measure(peer);
-        broker_pump(peer);
-        DL_FOREACH(peer->connections, connection) {
-            if (!connection->is_cut) {
-                connection_flush(connection);
-                write_some(connection);
+        /* What is written makes room for more. */
+        do {
+            is_moving = broker_pump(peer);
+            DL_FOREACH(peer->connections, connection) {
+                if (!connection->is_cut) {
+                    size_t before = connection->out_bytes;
+
+                    connection_flush(connection);
+                    is_moving = is_moving || connection->out_bytes > before;
+                    write_some(connection);
+                }
             }
-        }
+        } while (is_moving);
     }
     DL_FOREACH_SAFE(peer->connections, connection, next) {
         if (is_done(connection)) {
@@ -339,14 +343,15 @@ void *peer_loop(void *user)
         pthread_mutex_unlock(&peer->lock);
         poll(fds, (nfds_t)count, timeout_ms);
         got = fds[0].revents != 0
-                  ? read(peer->wake_fd, &ignored, sizeof ignored) : 0;
+                  ? read(peer->wake_fd, &ignored, sizeof ignored)
+                  : 0;
         (void)got;
         pthread_mutex_lock(&peer->lock);
         /* Only this thread adds and removes connections, so the list still
            is what fds was made from. */
         DL_FOREACH_SAFE(peer->connections, connection, next) {
-            if (at < count && fds[at].revents != 0 && !peer->is_silent
-                && !connection->is_cut) {
+            if (at < count && fds[at].revents != 0 && !peer->is_silent &&
+                !connection->is_cut) {
                 read_all(connection);
             }
             at++;

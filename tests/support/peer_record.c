@@ -45,8 +45,8 @@ void record_event(connection_t *connection, int link, peer_event_t *event)
     event->connection = connection->number;
     event->link = link;
     records->seen++;
-    if (!peer->options.counts_only
-        || (event->kind != PEER_FLOW && event->kind != PEER_DISPOSITION)) {
+    if (!peer->options.counts_only ||
+        (event->kind != PEER_FLOW && event->kind != PEER_DISPOSITION)) {
         records->events = grow(records->events, records->count,
                                &records->capacity, sizeof *records->events);
         records->events[records->count++] = *event;
@@ -128,8 +128,8 @@ static bool wait_locked(peer_t *peer, int64_t end_ms)
         .tv_nsec = (long)(end_ms % 1000) * 1000000,
     };
 
-    return pthread_cond_timedwait(&peer->changed, &peer->lock, &end) == 0
-           || test_now_ms() < end_ms;
+    return pthread_cond_timedwait(&peer->changed, &peer->lock, &end) == 0 ||
+           test_now_ms() < end_ms;
 }
 
 bool peer_wait(peer_t *peer, peer_event_kind_t kind, int count,

@@ -3,9 +3,9 @@
 #include <proton/delivery.h>
 #include <proton/link.h>
 #include <proton/session.h>
-#include <utlist.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 /* Enough to keep the socket busy; more would only be memory. */
 enum { OUT_ENOUGH = 256 * 1024 };
@@ -96,8 +96,12 @@ static void raise_count(flight_t *flight)
     const entry_t *entry = flight->entry;
     const unsigned char *bytes = (const unsigned char *)entry->bytes;
     const unsigned char header[] = {
-        0x00, 0x53, 0x70, 0xc0, 7, 5, 0x41, 0x40, 0x40, 0x42, 0x52,
-        (unsigned char)(entry->failures < 255 ? entry->failures : 255),
+        0x00, 0x53,
+        0x70, 0xc0,
+        7,    5,
+        0x41, 0x40,
+        0x40, 0x42,
+        0x52, (unsigned char)(entry->failures < 255 ? entry->failures : 255),
     };
     size_t skip = 0;
 
@@ -107,8 +111,8 @@ static void raise_count(flight_t *flight)
         } else if (bytes[3] == 0xc0) {
             skip = 5 + (size_t)bytes[4];
         } else if (bytes[3] == 0xd0 && entry->size >= 8) {
-            skip = 8 + ((size_t)bytes[4] << 24 | (size_t)bytes[5] << 16
-                        | (size_t)bytes[6] << 8 | bytes[7]);
+            skip = 8 + ((size_t)bytes[4] << 24 | (size_t)bytes[5] << 16 |
+                        (size_t)bytes[6] << 8 | bytes[7]);
         }
     }
     if (skip > entry->size) {
@@ -128,8 +132,8 @@ static entry_t *next_for(peer_t *peer, const peer_link_t *link)
     entry_t *entry = NULL;
 
     DL_FOREACH(peer->queue, entry) {
-        if (entry->address == NULL
-            || strcmp(entry->address, link->address) == 0) {
+        if (entry->address == NULL ||
+            strcmp(entry->address, link->address) == 0) {
             break;
         }
     }
@@ -139,7 +143,8 @@ static entry_t *next_for(peer_t *peer, const peer_link_t *link)
 static bool begin(peer_t *peer, peer_link_t *link)
 {
     entry_t *entry = peer->is_paused || pn_link_credit(link->link) <= 0
-                         ? NULL : next_for(peer, link);
+                         ? NULL
+                         : next_for(peer, link);
     flight_t *flight = NULL;
 
     if (entry == NULL) {
@@ -162,13 +167,13 @@ static bool begin(peer_t *peer, peer_link_t *link)
         raise_count(flight);
     }
     if (entry->tag != NULL) {
-        flight->delivery = pn_delivery(
-            link->link, pn_dtag(entry->tag, entry->tag_bytes));
+        flight->delivery =
+            pn_delivery(link->link, pn_dtag(entry->tag, entry->tag_bytes));
     } else {
         link->next_tag++;
-        flight->delivery = pn_delivery(
-            link->link,
-            pn_dtag((const char *)&link->next_tag, sizeof link->next_tag));
+        flight->delivery =
+            pn_delivery(link->link, pn_dtag((const char *)&link->next_tag,
+                                            sizeof link->next_tag));
     }
     pn_delivery_set_context(flight->delivery, flight);
     DL_APPEND(link->flights, flight);
@@ -183,8 +188,8 @@ static void finish(peer_t *peer, peer_link_t *link)
 
     link->current = NULL;
     pn_link_advance(link->link);
-    if (flight->entry->settled
-        || pn_link_snd_settle_mode(link->link) == PN_SND_SETTLED) {
+    if (flight->entry->settled ||
+        pn_link_snd_settle_mode(link->link) == PN_SND_SETTLED) {
         pn_delivery_t *delivery = flight->delivery;
 
         peer->stats.presettled++;
@@ -249,8 +254,8 @@ static bool send_part(peer_t *peer, peer_link_t *link)
     }
     pn_link_send(link->link, bytes + flight->offset, part);
     flight->offset += part;
-    if (flight->offset == flight->size && !options->empty_last_frame
-        && entry->abort_at == 0 && entry->hold_at == 0) {
+    if (flight->offset == flight->size && !options->empty_last_frame &&
+        entry->abort_at == 0 && entry->hold_at == 0) {
         finish(peer, link);
     }
     if (options->fragment_bytes != 0 || link->current != NULL) {
@@ -261,17 +266,17 @@ static bool send_part(peer_t *peer, peer_link_t *link)
 
 static bool has_room(const peer_link_t *link)
 {
-    return link->connection->out_bytes < OUT_ENOUGH
-           && pn_session_outgoing_bytes(pn_link_session(link->link))
-                  < OUT_ENOUGH;
+    return link->connection->out_bytes < OUT_ENOUGH &&
+           pn_session_outgoing_bytes(pn_link_session(link->link)) < OUT_ENOUGH;
 }
 
 /* As much as credit and buffers allow, the links in turn. */
-void broker_pump(peer_t *peer)
+bool broker_pump(peer_t *peer)
 {
     connection_t *connection = NULL;
     peer_link_t *link = NULL;
     bool is_moving = true;
+    bool has_moved = false;
 
     while (is_moving) {
         is_moving = false;
@@ -282,18 +287,20 @@ void broker_pump(peer_t *peer)
                 }
             }
         }
+        has_moved |= is_moving;
     }
     DL_FOREACH(peer->connections, connection) {
         DL_FOREACH(connection->links, link) {
-            if (link->is_live && !connection->is_cut
-                && pn_link_get_drain(link->link) && link->current == NULL
-                && !peer->options.hold_drain
-                && (peer->is_paused || next_for(peer, link) == NULL)) {
+            if (link->is_live && !connection->is_cut &&
+                pn_link_get_drain(link->link) && link->current == NULL &&
+                !peer->options.hold_drain &&
+                (peer->is_paused || next_for(peer, link) == NULL)) {
                 pn_link_drained(link->link);
             }
         }
     }
     broker_measure(peer);
+    return has_moved;
 }
 
 /* Called when all that has been read is applied and before more is sent. */

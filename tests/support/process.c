@@ -124,11 +124,11 @@ static bool look(void *user)
     process_t *process = user;
     int status = 0;
 
-    if (!process->has_ended
-        && waitpid(process->pid, &status, WNOHANG) == process->pid) {
+    if (!process->has_ended &&
+        waitpid(process->pid, &status, WNOHANG) == process->pid) {
         process->has_ended = true;
-        process->status = WIFEXITED(status) ? WEXITSTATUS(status)
-                                            : 128 + WTERMSIG(status);
+        process->status =
+            WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
     return process->has_ended;
 }

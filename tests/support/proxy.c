@@ -3,7 +3,6 @@
 #include "proxy_internal.h"
 #include "support.h"
 
-#include <utlist.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+#include <utlist.h>
 
 static void wake(proxy_t *proxy)
 {
@@ -64,8 +64,8 @@ proxy_t *proxy_create(int target_port)
     proxy->timer_fd =
         timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     proxy->listen_fd = test_listen(&proxy->port);
-    if (proxy->wake_fd < 0 || proxy->timer_fd < 0 || proxy->listen_fd < 0
-        || !test_thread_start(&proxy->thread, proxy_loop, proxy)) {
+    if (proxy->wake_fd < 0 || proxy->timer_fd < 0 || proxy->listen_fd < 0 ||
+        !test_thread_start(&proxy->thread, proxy_loop, proxy)) {
         fprintf(stderr, "proxy: cannot start\n");
         finish(proxy);
         return NULL;
@@ -158,8 +158,8 @@ void proxy_break_on(proxy_t *proxy, proxy_side_t side, const void *pattern,
         abort();
     }
     enter(proxy);
-    proxy->order = (order_t){
-        .side = side, .how = how, .size = size, .left = nth};
+    proxy->order =
+        (order_t){.side = side, .how = how, .size = size, .left = nth};
     if (size > 0) {
         memcpy(proxy->order.pattern, pattern, size);
     }

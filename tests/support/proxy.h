@@ -37,9 +37,9 @@ typedef enum proxy_break {
 } proxy_break_t;
 
 typedef struct proxy_stats {
-    int connections;      /* ever accepted */
+    int connections; /* ever accepted */
     int live_connections;
-    int breaks;           /* patterns that were met and acted on */
+    int breaks; /* patterns that were met and acted on */
     uint64_t bytes_from_client;
     uint64_t bytes_from_server;
 } proxy_stats_t;
@@ -53,7 +53,8 @@ int proxy_port(const proxy_t *proxy);
 
 /** While stalled nothing is forwarded; connections are still accepted. */
 void proxy_stall(proxy_t *proxy, bool stalled);
-/** End all connections on both sides, by RST or FIN; they are gone on return. */
+/** End all connections on both sides, by RST or FIN; they are gone on return.
+ */
 void proxy_cut(proxy_t *proxy, bool reset);
 /** Refuse connections, or listen again on the same port. */
 bool proxy_listen(proxy_t *proxy, bool on);

@@ -28,7 +28,7 @@ typedef struct chunk {
 typedef struct stream {
     chunk_t *chunks;
     size_t queued_bytes;
-    int from, to; /* descriptors */
+    int from, to;           /* descriptors */
     char tail[PATTERN_MAX]; /* the last bytes that passed, for the search */
     size_t tail_bytes;
     bool has_ended; /* end of file from its source */

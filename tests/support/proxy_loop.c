@@ -2,7 +2,6 @@
 
 #include "support.h"
 
-#include <utlist.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +15,7 @@
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+#include <utlist.h>
 
 enum {
     PAIRS_MAX = 256,
@@ -43,8 +43,8 @@ static int connect_to(int port)
 
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons((uint16_t)port);
-    if (fd >= 0
-        && connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+    if (fd >= 0 &&
+        connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         close(fd);
         fd = -1;
     }
@@ -284,9 +284,8 @@ static bool is_over(const pair_t *pair)
     const stream_t *up = &pair->streams[PROXY_FROM_CLIENT];
     const stream_t *down = &pair->streams[PROXY_FROM_SERVER];
 
-    return pair->is_cut || (up->is_shut && down->is_shut)
-           || (pair->ends_when_sent && up->chunks == NULL
-               && down->chunks == NULL);
+    return pair->is_cut || (up->is_shut && down->is_shut) ||
+           (pair->ends_when_sent && up->chunks == NULL && down->chunks == NULL);
 }
 
 static bool is_stalled(const proxy_t *proxy, const pair_t *pair)
@@ -296,8 +295,8 @@ static bool is_stalled(const proxy_t *proxy, const pair_t *pair)
 
 static bool may_read(const pair_t *pair, const stream_t *stream)
 {
-    return !stream->has_ended && !pair->ends_when_sent
-           && stream->queued_bytes < QUEUED_MAX;
+    return !stream->has_ended && !pair->ends_when_sent &&
+           stream->queued_bytes < QUEUED_MAX;
 }
 
 /* --- The loop ------------------------------------------------------------- */
@@ -331,8 +330,8 @@ static nfds_t prepare(proxy_t *proxy, struct pollfd *fds)
     fds[1] = (struct pollfd){.fd = proxy->timer_fd, .events = POLLIN};
     fds[2] = (struct pollfd){.fd = proxy->listen_fd, .events = POLLIN};
     DL_FOREACH(proxy->pairs, pair) {
-        bool skips = is_stalled(proxy, pair)
-                     || count + 2 > FIXED_FDS + 2 * PAIRS_MAX;
+        bool skips =
+            is_stalled(proxy, pair) || count + 2 > FIXED_FDS + 2 * PAIRS_MAX;
 
         if (skips) {
             continue;
@@ -348,8 +347,8 @@ static nfds_t prepare(proxy_t *proxy, struct pollfd *fds)
             fd->events = may_read(pair, stream) ? POLLIN : 0;
             if (chunk != NULL && chunk->due_ns <= now) {
                 fd->events |= POLLOUT;
-            } else if (chunk != NULL
-                       && (next_ns == 0 || chunk->due_ns < next_ns)) {
+            } else if (chunk != NULL &&
+                       (next_ns == 0 || chunk->due_ns < next_ns)) {
                 next_ns = chunk->due_ns;
             }
             if (fd->events == 0) {
@@ -381,8 +380,7 @@ static void work(proxy_t *proxy)
         for (int side = 0; side < 2 && !proxy->is_stalled; side++) {
             stream_t *stream = &pair->streams[side];
 
-            if (may_read(pair, stream) && !pair->is_cut
-                && !pair->is_stalled) {
+            if (may_read(pair, stream) && !pair->is_cut && !pair->is_stalled) {
                 read_some(proxy, pair, (proxy_side_t)side);
             }
             if (!pair->is_cut) {

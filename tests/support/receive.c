@@ -2,6 +2,7 @@
 
 #include "blocking.h"
 
+#include <inttypes.h>
 #include <proton/codec.h>
 #include <proton/delivery.h>
 #include <proton/disposition.h>
@@ -9,7 +10,6 @@
 #include <proton/link.h>
 #include <proton/message.h>
 #include <proton/terminus.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,8 +103,8 @@ static char *copy_duplicate_id(pn_data_t *properties)
             if (!pn_data_next(properties)) {
                 break;
             }
-            if (name.size == 12
-                && memcmp(name.start, "_AMQ_DUPL_ID", 12) == 0) {
+            if (name.size == 12 &&
+                memcmp(name.start, "_AMQ_DUPL_ID", 12) == 0) {
                 return copy_atom(pn_data_get_atom(properties), &ignored);
             }
         }
@@ -120,8 +120,8 @@ static void add(receiving_t *receiving)
     pn_data_t *body = NULL;
     received_t *received = NULL;
 
-    list->messages = realloc(list->messages,
-                             (list->count + 1) * sizeof *list->messages);
+    list->messages =
+        realloc(list->messages, (list->count + 1) * sizeof *list->messages);
     if (list->messages == NULL) {
         abort();
     }
@@ -135,16 +135,13 @@ static void add(receiving_t *receiving)
     group = pn_message_get_group_id(message);
     body = pn_message_body(message);
     received->id = copy_atom(pn_message_get_id(message), &received->type);
-    received->duplicate_id =
-        copy_duplicate_id(pn_message_properties(message));
-    received->group_id =
-        copy_text(group, group != NULL ? strlen(group) : 0);
+    received->duplicate_id = copy_duplicate_id(pn_message_properties(message));
+    received->group_id = copy_text(group, group != NULL ? strlen(group) : 0);
     received->delivery_count = pn_message_get_delivery_count(message);
     received->durable = pn_message_is_durable(message);
     pn_data_rewind(body);
-    if (pn_data_next(body)
-        && (pn_data_type(body) == PN_BINARY
-            || pn_data_type(body) == PN_STRING)) {
+    if (pn_data_next(body) &&
+        (pn_data_type(body) == PN_BINARY || pn_data_type(body) == PN_STRING)) {
         pn_bytes_t bytes = pn_data_get_bytes(body);
 
         received->body = copy_text(bytes.start, bytes.size);
@@ -166,9 +163,9 @@ static void read_part(receiving_t *receiving)
                 abort();
             }
         }
-        count = pn_link_recv(receiving->link,
-                             receiving->bytes + receiving->size,
-                             receiving->capacity - receiving->size);
+        count =
+            pn_link_recv(receiving->link, receiving->bytes + receiving->size,
+                         receiving->capacity - receiving->size);
         receiving->size += count > 0 ? (size_t)count : 0;
     }
 }
@@ -178,8 +175,8 @@ static void on_received(pn_event_t *event, void *user)
     receiving_t *receiving = user;
     pn_delivery_t *delivery = pn_event_delivery(event);
 
-    if (pn_event_type(event) != PN_DELIVERY
-        || !pn_delivery_readable(delivery)) {
+    if (pn_event_type(event) != PN_DELIVERY ||
+        !pn_delivery_readable(delivery)) {
         return;
     }
     read_part(receiving);
@@ -240,16 +237,15 @@ static bool receive(const char *url, const char *address, bool browses,
     source = pn_link_source(receiving.link);
     pn_terminus_set_address(source, address);
     pn_terminus_set_address(pn_link_target(receiving.link), "receive");
-    pn_data_put_symbol(pn_terminus_capabilities(source),
-                       pn_bytes(5, "queue"));
+    pn_data_put_symbol(pn_terminus_capabilities(source), pn_bytes(5, "queue"));
     if (browses) {
         pn_terminus_set_distribution_mode(source, PN_DIST_MODE_COPY);
     }
     blocking_set_handler(blocking, on_received, &receiving);
     if (blocking_attach(blocking, receiving.link, ATTACH_MS)) {
         is_done = blocking_run(blocking, is_drained, &receiving, TIMEOUT_MS);
-        is_done = blocking_detach(blocking, receiving.link, ATTACH_MS)
-                  && is_done;
+        is_done =
+            blocking_detach(blocking, receiving.link, ATTACH_MS) && is_done;
     }
     blocking_close(blocking);
     pn_message_free(receiving.message);
@@ -257,8 +253,7 @@ static bool receive(const char *url, const char *address, bool browses,
     return is_done;
 }
 
-bool receive_browse(const char *url, const char *address,
-                    received_list_t *list)
+bool receive_browse(const char *url, const char *address, received_list_t *list)
 {
     return receive(url, address, true, 0, list);
 }

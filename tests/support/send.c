@@ -2,6 +2,7 @@
 
 #include "blocking.h"
 
+#include <inttypes.h>
 #include <proton/codec.h>
 #include <proton/delivery.h>
 #include <proton/disposition.h>
@@ -9,7 +10,6 @@
 #include <proton/link.h>
 #include <proton/session.h>
 #include <proton/terminus.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,8 +52,9 @@ static bool is_sent(void *user)
 {
     sending_t *sending = user;
 
-    while (sending->sent < sending->count && pn_link_credit(sending->link) > 0
-           && pn_session_outgoing_bytes(sending->session) < UNSENT_MAX) {
+    while (sending->sent < sending->count &&
+           pn_link_credit(sending->link) > 0 &&
+           pn_session_outgoing_bytes(sending->session) < UNSENT_MAX) {
         send_one(sending);
     }
     return sending->accepted + sending->refused == sending->count;
@@ -64,8 +65,8 @@ static void on_sent(pn_event_t *event, void *user)
     sending_t *sending = user;
     pn_delivery_t *delivery = pn_event_delivery(event);
 
-    if (pn_event_type(event) != PN_DELIVERY
-        || pn_delivery_remote_state(delivery) == 0) {
+    if (pn_event_type(event) != PN_DELIVERY ||
+        pn_delivery_remote_state(delivery) == 0) {
         return;
     }
     if (pn_delivery_remote_state(delivery) == PN_ACCEPTED) {
@@ -97,8 +98,8 @@ static bool run(const char *url, const char *address, sending_t *sending,
     pn_terminus_set_address(pn_link_source(sending->link), address);
     blocking_set_handler(blocking, on_sent, sending);
     if (blocking_attach(blocking, sending->link, ATTACH_MS)) {
-        is_done = blocking_run(blocking, is_sent, sending, timeout_ms)
-                  && sending->refused == 0;
+        is_done = blocking_run(blocking, is_sent, sending, timeout_ms) &&
+                  sending->refused == 0;
         if (!is_done) {
             fprintf(stderr, "send: %zu of %zu accepted, %zu refused\n",
                     sending->accepted, sending->count, sending->refused);
@@ -131,9 +132,8 @@ static void fill_numbered(size_t n, compose_message_t *message, void *user)
         message->id = compose_string(numbered->id);
     }
     message->body = numbered->body;
-    message->body_bytes = (size_t)snprintf(numbered->body,
-                                           sizeof numbered->body,
-                                           "message %zu", n);
+    message->body_bytes = (size_t)snprintf(
+        numbered->body, sizeof numbered->body, "message %zu", n);
 }
 
 bool send_numbered(const char *url, const char *address, const char *prefix,

@@ -44,12 +44,12 @@ bool send_text(const char *url, const char *address, const char *id,
                const char *body);
 
 typedef struct received {
-    char *id;           /* "" without one; ulong in decimal, uuid and binary in
-                           lower-case hex */
+    char *id;            /* "" without one; ulong in decimal, uuid and binary in
+                            lower-case hex */
     compose_type_t type; /* of the id */
-    char *duplicate_id; /* _AMQ_DUPL_ID as a string or hex; "" without one */
+    char *duplicate_id;  /* _AMQ_DUPL_ID as a string or hex; "" without one */
     char *group_id;
-    char *body;         /* data or amqp-value string, NUL added */
+    char *body; /* data or amqp-value string, NUL added */
     size_t body_bytes;
     uint32_t delivery_count;
     bool durable;

@@ -103,8 +103,7 @@ char *test_unique(char *name, size_t size, const char *prefix)
     return name;
 }
 
-bool test_thread_start(pthread_t *thread, void *(*run)(void *user),
-                       void *user)
+bool test_thread_start(pthread_t *thread, void *(*run)(void *user), void *user)
 {
     sigset_t all;
     sigset_t before;
@@ -123,8 +122,8 @@ static bool bind_to(int fd, int port)
 
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons((uint16_t)port);
-    return bind(fd, (struct sockaddr *)&address, sizeof address) == 0
-           && listen(fd, BACKLOG) == 0;
+    return bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+           listen(fd, BACKLOG) == 0;
 }
 
 static int guess_port(void)
@@ -134,8 +133,8 @@ static int guess_port(void)
     uint64_t mixed = 0;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    mixed = ((uint64_t)now.tv_nsec ^ ((uint64_t)getpid() << 20))
-            + atomic_fetch_add(&count, 1U);
+    mixed = ((uint64_t)now.tv_nsec ^ ((uint64_t)getpid() << 20)) +
+            atomic_fetch_add(&count, 1U);
     mixed *= 0x9e3779b97f4a7c15U; /* Fibonacci hashing */
     return PORT_FIRST + (int)((mixed >> 33) % PORT_COUNT);
 }

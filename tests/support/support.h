@@ -50,8 +50,7 @@ char *test_unique(char *name, size_t size, const char *prefix);
  * Start a thread that is left alone by signals. They are for the threads of
  * the test, which may be tested with them.
  */
-bool test_thread_start(pthread_t *thread, void *(*run)(void *user),
-                       void *user);
+bool test_thread_start(pthread_t *thread, void *(*run)(void *user), void *user);
 
 /**
  * A non-blocking listening socket on loopback.

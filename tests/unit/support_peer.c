@@ -6,6 +6,7 @@
 #include "send.h"
 #include "support.h"
 
+#include <check.h>
 #include <proton/codec.h>
 #include <proton/delivery.h>
 #include <proton/disposition.h>
@@ -13,12 +14,11 @@
 #include <proton/link.h>
 #include <proton/session.h>
 #include <proton/terminus.h>
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAIT_MS = 5000, MESSAGES = 2000, LARGE_BYTES = 100000 };
+enum { WAIT_MS = 5000, MESSAGES = 2000, LARGE_BYTES = 1 << 20 };
 
 /* A consumer by hand: it counts, and settles each message with state. */
 typedef struct consumer {
@@ -82,8 +82,7 @@ static bool consumer_open(consumer_t *consumer, const char *url, int credit)
     pn_terminus_set_address(source, "orders");
     pn_data_put_symbol(pn_terminus_capabilities(source), pn_bytes(5, "queue"));
     blocking_set_handler(consumer->blocking, on_event, consumer);
-    is_attached =
-        blocking_attach(consumer->blocking, consumer->link, WAIT_MS);
+    is_attached = blocking_attach(consumer->blocking, consumer->link, WAIT_MS);
     pn_link_flow(consumer->link, credit);
     return is_attached;
 }
@@ -92,8 +91,8 @@ static bool has_messages(void *user)
 {
     const consumer_t *consumer = user;
 
-    return consumer->messages >= consumer->wanted
-           && consumer->bytes >= consumer->wanted_bytes;
+    return consumer->messages >= consumer->wanted &&
+           consumer->bytes >= consumer->wanted_bytes;
 }
 
 static bool consumer_run(consumer_t *consumer, int wanted)
@@ -183,8 +182,8 @@ END_TEST
 
 START_TEST(large_messages_come_in_small_frames)
 {
-    const peer_options_t options = {
-        .fragment_bytes = 512, .empty_last_frame = true};
+    const peer_options_t options = {.fragment_bytes = 512,
+                                    .empty_last_frame = true};
     peer_t *peer = peer_create(&options);
     consumer_t consumer = {.state = PN_ACCEPTED};
     char *bytes = calloc(1, LARGE_BYTES);
@@ -358,8 +357,7 @@ START_TEST(attaches_are_refused_as_often_as_asked)
 }
 END_TEST
 
-static void cut_on_accepted(peer_t *peer, const peer_event_t *event,
-                            void *user)
+static void cut_on_accepted(peer_t *peer, const peer_event_t *event, void *user)
 {
     (void)user;
     if (event->kind == PEER_DISPOSITION) {
