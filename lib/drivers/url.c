@@ -238,8 +238,7 @@ static idem_status_t parse_entry(const parse_t *parse, idemi_url_t *url,
     }
     if (find(span, '/') || find(span, '?') || find(span, '#')) {
         return refuse(parse, "only amqp://[user:password@]host[:port] is "
-                             "understood, with no path, ? or # (in a "
-                             "password write them as %2F, %3F and %23)");
+                             "understood, with no path, ? or #");
     }
     if (span.size > 0 && span.start[0] == '[') {
         span_t port = {DEFAULT_PORT, sizeof DEFAULT_PORT - 1};
