@@ -246,7 +246,8 @@ bool blocking_run(blocking_t *blocking, bool (*condition)(void *user),
         }
         dispatch(blocking);
         holds = condition(user);
-        if (holds) {
+        /* Writing can end it too: a login without a common mechanism does. */
+        if (holds || blocking->is_failed || blocking->is_refused) {
             break;
         }
         poll(&fd, 1, (int)left);
