@@ -9,7 +9,7 @@
 #include <string.h>
 #include <uthash.h>
 
-enum { PLANS_MAX = 16, TAKES_MAX = 64, BEGINS_MAX = 16 };
+enum { PLANS_MAX = 16, TAKES_MAX = 256, BEGINS_MAX = 16 };
 
 typedef struct plan {
     const char *key; /* NULL: any */
