@@ -24,6 +24,7 @@ typedef struct idemi_postgres {
     char named[IDEMI_SQL_TABLE_BYTES]; /* as the options name it, quoted */
     idemi_sql_shape_t shape;
     idemi_sql_t sql;
+    bool is_strict;               /* the server's default isolation is */
     char oid[IDEMI_NUMBER_BYTES]; /* of the table */
     char lease_ms[IDEMI_NUMBER_BYTES];
     char retention_ms[IDEMI_NUMBER_BYTES];

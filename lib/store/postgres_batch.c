@@ -197,6 +197,7 @@ static bool build(batch_t *batch)
 {
     size_t next = 0;
     size_t writing = 0;
+    bool has_begin;
     bool built = true;
 
     batch->steps_count = 0;
@@ -212,14 +213,18 @@ static bool build(batch_t *batch)
         }
     }
     assert(next == batch->count);
-    if (writing > 1) {
+    /* A lone statement does without, unless it would run under a stricter
+     * isolation and fill the server's log with 40001. */
+    has_begin =
+        writing > 1 || (writing == 1 && batch->session->postgres->is_strict);
+    if (has_begin) {
         add_step(batch, IDEMI_SQL_BEGIN);
     }
     if (writing > 0) {
         add_limit(batch);
     }
     for (size_t i = 0; i < KINDS; i++) {
-        if (order[i] == IDEMI_OP_FIND && writing > 1) {
+        if (order[i] == IDEMI_OP_FIND && has_begin) {
             add_step(batch, IDEMI_SQL_COMMIT);
             batch->steps[batch->steps_count - 1].is_commit = true;
         }

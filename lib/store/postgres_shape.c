@@ -206,7 +206,7 @@ static idem_status_t check_rights(idemi_postgres_session_t *session,
 {
     static const char *const rights[] = {"SELECT", "INSERT", "UPDATE",
                                          "DELETE"};
-    const idemi_postgres_t *postgres = session->postgres;
+    idemi_postgres_t *postgres = session->postgres;
     char missing[64] = "";
     idemi_step_t step;
     idem_status_t status =
@@ -215,6 +215,7 @@ static idem_status_t check_rights(idemi_postgres_session_t *session,
     if (status != IDEM_OK) {
         return status;
     }
+    postgres->is_strict = is_true(step.result, 0, 10);
     for (int i = 0; i < 4; i++) {
         if (!is_true(step.result, 0, i)) {
             size_t size = strlen(missing);

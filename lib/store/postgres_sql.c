@@ -64,9 +64,18 @@ static const char *const templates[IDEMI_SQL_KINDS] = {
     [IDEMI_SQL_READ] = "SELECT " ROW_COLUMNS " " NUMBERED ROW,
 
     /* Our own token again is our own takeover whose answer was lost, and a
-     * freed row has counted its failure already. */
+     * freed row has counted its failure already. Only what can be taken, as
+     * far as is known, is fed: ON CONFLICT locks a row even where its WHERE
+     * does not hold, and a lock on what has become another's live claim could
+     * close a circle with his renewals and releases (40P01). */
     [IDEMI_SQL_TAKEOVER] = LEASE(
-        "CLAIMED") "ON CONFLICT (message_id) DO UPDATE SET claimed_by = "
+        "CLAIMED") "LEFT JOIN LATERAL (SELECT state::text AS state,"
+                   " claimed_by::text AS claimed_by, expires_at"
+                   " FROM {T} WHERE message_id::text = u.k OFFSET 0) AS x ON "
+                   "true"
+                   " WHERE x.state IS NULL OR (x.state = 'CLAIMED'"
+                   " AND (x.expires_at <= {now} OR x.claimed_by = u.o)) "
+                   "ON CONFLICT (message_id) DO UPDATE SET claimed_by = "
                    "excluded.claimed_by,"
                    " expires_at = excluded.expires_at"
                    "{?, attempts = r.attempts + CASE WHEN r.claimed_by IS NULL"
@@ -173,17 +182,22 @@ const char idemi_sql_rights[] =
     " pg_catalog.current_setting('transaction_read_only') = 'on',"
     " pg_catalog.current_setting('server_encoding'),"
     " pg_catalog.current_setting('server_version_num')::int4,"
-    " pg_catalog.current_setting('server_version'), current_user::text";
+    " pg_catalog.current_setting('server_version'), current_user::text,"
+    " pg_catalog.current_setting('default_transaction_isolation')"
+    " <> 'read committed'";
 
-/* A ctid is unique within one leaf only, so a purge walks leaf by leaf. */
+/* A ctid is unique within one leaf only, so a purge walks leaf by leaf. A table
+ * that is not partitioned has no tree and is its own leaf. */
 const char idemi_sql_leaves[] =
     "SELECT n.nspname::text, c.relname::text,"
     " pg_catalog.pg_relation_size(c.oid)"
     " / pg_catalog.current_setting('block_size')::int8"
-    " FROM pg_catalog.pg_partition_tree($1::text::oid::regclass) AS p"
-    " JOIN pg_catalog.pg_class AS c ON c.oid = p.relid"
+    " FROM pg_catalog.pg_class AS c"
     " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
-    " WHERE p.isleaf ORDER BY c.oid";
+    " WHERE c.relkind = 'r' AND (c.oid = $1::text::oid OR c.oid IN"
+    " (SELECT p.relid FROM"
+    " pg_catalog.pg_partition_tree($1::text::oid::regclass) AS p"
+    " WHERE p.isleaf)) ORDER BY c.oid";
 
 typedef struct text {
     char *bytes; /* NULL: only count */
