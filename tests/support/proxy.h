@@ -58,7 +58,11 @@ void proxy_stall(proxy_t *proxy, bool stalled);
 void proxy_cut(proxy_t *proxy, bool reset);
 /** Refuse connections, or listen again on the same port. */
 bool proxy_listen(proxy_t *proxy, bool on);
-/** Each byte is held back that long. For benchmarks: precise to 0.1 ms. */
+/**
+ * Each byte is held back that long. For benchmarks: late by a tenth of a
+ * millisecond on an idle machine, by up to one on a busy one, so measure the
+ * round trip that comes of it.
+ */
 void proxy_set_delay(proxy_t *proxy, double from_client_ms,
                      double from_server_ms);
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -399,6 +400,8 @@ void *proxy_loop(void *user)
     proxy_t *proxy = user;
     struct pollfd fds[FIXED_FDS + 2 * PAIRS_MAX];
 
+    /* Delays are not to be rounded up by the usual 50 us. */
+    prctl(PR_SET_TIMERSLACK, 1UL);
     pthread_mutex_lock(&proxy->lock);
     while (!proxy->is_stopping) {
         nfds_t count = prepare(proxy, fds);
