@@ -8,11 +8,11 @@
 #include <stddef.h>
 #include <string.h>
 
-#define PREFETCH_MAX    100000
+#define PREFETCH_MAX 100000
 #define CONCURRENCY_MAX 1024
-#define ADDRESS_BYTES   1024
+#define ADDRESS_BYTES 1024
 #define MESSAGE_DEFAULT (UINT64_C(1) << 20)
-#define MESSAGE_MAX     (UINT64_C(1) << 30)
+#define MESSAGE_MAX (UINT64_C(1) << 30)
 /* A shorter back-off would be the tight loop that it is there to prevent. */
 #define RETRY_MIN_MS 10
 #define RETRY_MAX_MS INT64_C(86400000)

@@ -43,7 +43,7 @@ typedef enum idemi_handoff {
     IDEMI_HANDOFF_COMPLETED
 } idemi_handoff_t;
 
-#define IDEMI_CONDITION_BYTES   96
+#define IDEMI_CONDITION_BYTES 96
 #define IDEMI_DESCRIPTION_BYTES 256
 
 /* A delivery as its handler sees it, and as it travels through the library.
