@@ -340,11 +340,6 @@ void idemi_engine_handled(idemi_engine_t *engine, idemi_entry_t *entry,
     idemi_answer_conclude(engine, entry);
 }
 
-void idemi_engine_deferred(idemi_engine_t *engine)
-{
-    engine->counts.deferred++;
-}
-
 void idemi_engine_tick(idemi_engine_t *engine, int64_t now_ms)
 {
     idemi_entry_t *entry;

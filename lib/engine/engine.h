@@ -168,9 +168,6 @@ void idemi_engine_answered(idemi_engine_t *engine, idemi_entry_t *entry,
 void idemi_engine_handled(idemi_engine_t *engine, idemi_entry_t *entry,
                           bool started, idem_outcome_t outcome, int64_t now_ms);
 
-/* A handler returned IDEM_DEFER: counts it, nothing else. */
-void idemi_engine_deferred(idemi_engine_t *engine);
-
 /* It is now_ms: renewals, back-offs, leases. */
 void idemi_engine_tick(idemi_engine_t *engine, int64_t now_ms);
 

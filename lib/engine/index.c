@@ -2,7 +2,7 @@
 
 /* A failed allocation inside uthash leaves the element out instead of ending
  * the process. */
-#define HASH_NONFATAL_OOM            1
+#define HASH_NONFATAL_OOM 1
 #define uthash_nonfatal_oom(element) ((element)->added = false)
 
 #include <stdlib.h>
@@ -30,11 +30,11 @@ void idemi_index_finish(idemi_index_t *index)
     idemi_key_record_t *key, *next_key;
     idemi_group_record_t *group, *next_group;
 
-    HASH_ITER (hh, index->keys, key, next_key) {
+    HASH_ITER(hh, index->keys, key, next_key) {
         HASH_DEL(index->keys, key);
         free(key);
     }
-    HASH_ITER (hh, index->groups, group, next_group) {
+    HASH_ITER(hh, index->groups, group, next_group) {
         HASH_DEL(index->groups, group);
         free(group->name);
         free(group);

@@ -1,7 +1,7 @@
 #include "engine/recent.h"
 
 /* A key that cannot be noted starts its back-off anew, nothing worse. */
-#define HASH_NONFATAL_OOM            1
+#define HASH_NONFATAL_OOM 1
 #define uthash_nonfatal_oom(element) ((element)->added = false)
 
 #include <idem/store.h>
