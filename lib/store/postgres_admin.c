@@ -125,7 +125,7 @@ static idem_status_t begin_walk(idemi_postgres_session_t *session,
     idem_status_t status;
 
     idemi_purge_walk_finish(walk);
-    idemi_step_text(&step, IDEMI_OID_TEXT, session->postgres->oid);
+    idemi_step_text(&step, IDEMI_OID_TEXT, session->postgres->shape.table);
     status = idemi_postgres_exchange(session, &step, 1, false, timeout_ms, err);
     if (status != IDEM_OK) {
         return status;

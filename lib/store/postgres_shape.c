@@ -15,19 +15,21 @@
 typedef struct column {
     const char *name;
     const char *types; /* accepted, each with a comma behind */
+    int characters;    /* of a text, at least; 0: it is none */
     bool is_optional;
     bool is_key;
 } column_t;
 
+static const char timestamps[] =
+    "timestamp with time zone,timestamp without time zone,";
+
 static const column_t columns[] = {
-    {"message_id", "character varying(255),", false, true},
-    {"state", "character varying(16),", false, false},
-    {"claimed_by", "character varying(64),", false, false},
-    {"recorded_at", "timestamp with time zone,timestamp without time zone,",
-     false, false},
-    {"expires_at", "timestamp with time zone,timestamp without time zone,",
-     false, false},
-    {"attempts", "integer,", true, false},
+    {"message_id", "", 255, false, true},
+    {"state", "", 16, false, false},
+    {"claimed_by", "", 64, false, false},
+    {"recorded_at", timestamps, 0, false, false},
+    {"expires_at", timestamps, 0, false, false},
+    {"attempts", "integer,", 0, true, false},
 };
 #define COLUMNS (sizeof columns / sizeof *columns)
 
@@ -106,6 +108,35 @@ static bool is_listed(const char *types, const char *type)
     return false;
 }
 
+/* Whether type is a text that has room for so many characters. */
+static bool has_room(const char *type, int characters)
+{
+    static const char varying[] = "character varying";
+
+    if (strncmp(type, varying, sizeof varying - 1) == 0) {
+        type += sizeof varying - 1;
+        return *type == '\0' || strtol(type + 1, NULL, 10) >= characters;
+    }
+    return strcmp(type, "text") == 0;
+}
+
+static idem_status_t wrong_type(const idemi_postgres_t *postgres,
+                                const column_t *column, const char *type,
+                                idem_error_t *err)
+{
+    if (column->characters > 0) {
+        return idemi_error(err, IDEM_ERR_STORE,
+                           "column %s of table %s is %s: make it character "
+                           "varying(%d)",
+                           column->name, postgres->named, type,
+                           column->characters);
+    }
+    return idemi_error(err, IDEM_ERR_STORE,
+                       "column %s of table %s is %s: make it %.*s",
+                       column->name, postgres->named, type,
+                       (int)strcspn(column->types, ","), column->types);
+}
+
 static bool is_ours(const char *name)
 {
     for (size_t i = 0; i < COLUMNS; i++) {
@@ -131,11 +162,9 @@ static idem_status_t check_column(const idemi_postgres_t *postgres,
                                  postgres->named, column->name);
     }
     type = PQgetvalue(rows, row, 1);
-    if (!is_listed(column->types, type)) {
-        return idemi_error(err, IDEM_ERR_STORE,
-                           "column %s of table %s is %s: make it %.*s",
-                           column->name, postgres->named, type,
-                           (int)strcspn(column->types, ","), column->types);
+    if (column->characters > 0 ? !has_room(type, column->characters)
+                               : !is_listed(column->types, type)) {
+        return wrong_type(postgres, column, type, err);
     }
     if (column->is_key && !is_true(rows, row, 5)) {
         return idemi_error(err, IDEM_ERR_STORE,

@@ -194,9 +194,9 @@ const char idemi_sql_leaves[] =
     " / pg_catalog.current_setting('block_size')::int8"
     " FROM pg_catalog.pg_class AS c"
     " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
-    " WHERE c.relkind = 'r' AND (c.oid = $1::text::oid OR c.oid IN"
-    " (SELECT p.relid FROM"
-    " pg_catalog.pg_partition_tree($1::text::oid::regclass) AS p"
+    " WHERE c.relkind = 'r' AND (c.oid = pg_catalog.to_regclass($1::text)"
+    " OR c.oid IN (SELECT p.relid FROM"
+    " pg_catalog.pg_partition_tree(pg_catalog.to_regclass($1::text)) AS p"
     " WHERE p.isleaf)) ORDER BY c.oid";
 
 typedef struct text {

@@ -77,11 +77,12 @@ extern const char idemi_sql_schema[];
 
 /* $1 the quoted name: one row, or none where it does not exist. */
 extern const char idemi_sql_find_table[];
+/* $1 the quoted name: the leaves of the table and their pages. */
+extern const char idemi_sql_leaves[];
 /* $1 the table's oid as text in all of these. */
 extern const char idemi_sql_columns[];
 extern const char idemi_sql_arbiters[];
 extern const char idemi_sql_other_indexes[];
 extern const char idemi_sql_rights[];
-extern const char idemi_sql_leaves[];
 
 #endif
