@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #define DEFAULT_PORT "5672"
+#define HOST_BYTES   255
 
 /* A piece of the text that is parsed; not NUL-terminated. */
 typedef struct span {
@@ -196,6 +197,9 @@ static idem_status_t parse_host(const parse_t *parse, idemi_url_t *url,
     idem_status_t status = unescape(parse, &url->host, host);
     if (status) {
         return status;
+    }
+    if (strlen(url->host) > HOST_BYTES) {
+        return refuse(parse, "the host is longer than any name");
     }
     /* No name and no address has one of these, and Proton would split at some
      * of them. */

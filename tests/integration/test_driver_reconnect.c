@@ -637,7 +637,8 @@ START_TEST(idle_connection_stays_up_by_heartbeats)
     ck_assert(rig_wait_event(rig, IDEM_EVENT_ATTACHED, 1, WAIT_MS));
     nanosleep(&while_idle, NULL); /* nothing is to happen: no condition */
     ck_assert_uint_eq(rig_events(rig, IDEM_EVENT_DISCONNECTED), 0);
-    ck_assert_int_le(peer_stats(peer).longest_silence_ms, 200);
+    /* The peer would end it after twice what it announces. */
+    ck_assert_int_lt(peer_stats(peer).longest_silence_ms, 400);
     stop_well();
 }
 END_TEST

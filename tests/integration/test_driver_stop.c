@@ -317,12 +317,15 @@ static rig_t *volatile signalled;
 
 static void stop_on_signal(int number)
 {
+    int kept = errno;
+
     (void)number;
     errno = 4711;
     rig_stop(signalled);
     if (errno != 4711) {
         _exit(99);
     }
+    errno = kept;
 }
 
 static void ignore_signal(int number)
