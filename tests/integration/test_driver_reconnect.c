@@ -643,6 +643,39 @@ START_TEST(idle_connection_stays_up_by_heartbeats)
 }
 END_TEST
 
+/* A flow on channel 0 and handle 0 by which the sender uses up ten credits
+ * without a transfer. */
+static const unsigned char spent_once[] = {
+    0,    0,    0,    0x1e, 2,    0,    0,    0,    0,    0x53,
+    0x13, 0xc0, 0x11, 7,    0x43, 0x70, 0x7f, 0xff, 0xff, 0xff,
+    0x43, 0x70, 0x7f, 0xff, 0xff, 0xff, 0x43, 0x52, 10,   0x43};
+static const unsigned char spent_twice[] = {
+    0,    0,    0,    0x1e, 2,    0,    0,    0,    0,    0x53,
+    0x13, 0xc0, 0x11, 7,    0x43, 0x70, 0x7f, 0xff, 0xff, 0xff,
+    0x43, 0x70, 0x7f, 0xff, 0xff, 0xff, 0x43, 0x52, 20,   0x43};
+
+START_TEST(credit_that_the_peer_gives_back_is_granted_again)
+{
+    rig_options_t options = {.prefetch = PREFETCH};
+    peer_event_t event;
+
+    start(NULL, &options, _i);
+    expect_full_window();
+    ck_assert_int_eq(peer_count(peer, PEER_FLOW), 1);
+    peer_inject(peer, spent_once, sizeof spent_once);
+    ck_assert(peer_wait(peer, PEER_FLOW, 2, WAIT_MS));
+    ck_assert(peer_event(peer, PEER_FLOW, 1, &event));
+    ck_assert_int_ge(event.flow.credit, PREFETCH);
+    ck_assert_uint_eq(rig_logged(rig, "granting it again"), 1);
+    /* Once more, before anything came: the link is made anew. */
+    peer_inject(peer, spent_twice, sizeof spent_twice);
+    ck_assert(rig_wait_event(rig, IDEM_EVENT_ATTACHED, 2, WAIT_MS));
+    expect_full_window();
+    ck_assert_int_eq(peer_stats(peer).connections, 1);
+    stop_well();
+}
+END_TEST
+
 /* Races. */
 
 static idem_outcome_t accept_slowly(idem_delivery_t *delivery, void *user)
@@ -731,6 +764,7 @@ static Suite *suite(void)
     ADD(silence, unanswered_attach_hits_the_connect_timeout);
     ADD(silence, peer_that_falls_silent_is_left);
     ADD(silence, idle_connection_stays_up_by_heartbeats);
+    ADD(silence, credit_that_the_peer_gives_back_is_granted_again);
     ADD(races, results_handed_over_while_the_socket_is_cut_lose_nothing);
     return made;
 }

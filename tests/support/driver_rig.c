@@ -504,3 +504,18 @@ pthread_t rig_thread(rig_t *rig)
 {
     return rig->thread;
 }
+
+struct pn_handler_t *rig_reactor_handler(rig_t *rig)
+{
+    pn_handler_t *handler = NULL;
+
+    ck_assert_int_eq(
+        idemi_connection_reactor_handler(rig->connection, &handler, &rig->err),
+        IDEM_OK);
+    return handler;
+}
+
+idem_status_t rig_result(rig_t *rig)
+{
+    return idemi_connection_result(rig->connection, NULL);
+}

@@ -85,4 +85,9 @@ idem_consumer_statistics_t rig_consumer(rig_t *rig, size_t link);
 
 pthread_t rig_thread(rig_t *rig);
 
+/* In place of rig_start(): the handler for a reactor of the test's own. */
+struct pn_handler_t *rig_reactor_handler(rig_t *rig);
+/* How it ended, in the reactor's thread; IDEM_ERR_STATE: it has not. */
+idem_status_t rig_result(rig_t *rig);
+
 #endif
