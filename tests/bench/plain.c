@@ -20,11 +20,13 @@
 typedef struct plain {
     bench_t *bench;
     PGconn *database; /* NULL: raw */
+    pn_proactor_t *proactor;
+    pn_connection_t *connection;
     pn_message_t *message;
     pn_link_t *link;
-    uint64_t settled;
-    double first;
-    double last;
+    char *bytes;
+    size_t room;
+    uint64_t seen; /* settled when last looked, for the end by idleness */
     bool failed;
 } plain_t;
 
@@ -43,18 +45,33 @@ static bool statement(plain_t *plain, const char *name, const char *key)
     return done;
 }
 
+static bool reserve(plain_t *plain, size_t size)
+{
+    if (size > plain->room) {
+        char *bytes = realloc(plain->bytes, size);
+        if (!bytes) {
+            return false;
+        }
+        plain->bytes = bytes;
+        plain->room = size;
+    }
+    return true;
+}
+
 static bool handle(plain_t *plain, pn_delivery_t *delivery)
 {
-    char bytes[65536];
-    ssize_t size = pn_link_recv(plain->link, bytes, sizeof bytes);
+    size_t size = pn_delivery_pending(delivery);
 
-    (void)delivery;
+    if (!reserve(plain, size) ||
+        pn_link_recv(plain->link, plain->bytes, size) != (ssize_t)size) {
+        plain->failed = true;
+        return false;
+    }
     if (!plain->database) {
         return true;
     }
     pn_message_clear(plain->message);
-    if (size <= 0 ||
-        pn_message_decode(plain->message, bytes, (size_t)size) != 0) {
+    if (pn_message_decode(plain->message, plain->bytes, size) != 0) {
         plain->failed = true;
         return false;
     }
@@ -67,28 +84,47 @@ static bool handle(plain_t *plain, pn_delivery_t *delivery)
 
 static void on_delivery(plain_t *plain, pn_delivery_t *delivery)
 {
+    bench_t *bench = plain->bench;
+
     if (!pn_delivery_readable(delivery) || pn_delivery_partial(delivery)) {
         return;
     }
-    if (plain->settled == 0) {
-        plain->first = bench_now();
+    if (bench->settled == 0) {
+        bench_begin(bench);
     }
     if (handle(plain, delivery)) {
-        plain->bench->handled++;
+        bench->handled++;
         pn_delivery_update(delivery, PN_ACCEPTED);
     } else {
         pn_delivery_update(delivery, PN_RELEASED);
     }
     pn_delivery_settle(delivery);
-    plain->settled++;
-    if (pn_link_credit(plain->link) <= (int)plain->bench->prefetch / 2) {
-        pn_link_flow(plain->link,
-                     (int)plain->bench->prefetch - pn_link_credit(plain->link));
+    bench->settled++;
+    if (bench->idle_ms > 0) {
+        bench->last = bench_now();
     }
-    if (plain->settled == plain->bench->count || plain->failed) {
-        plain->last = bench_now();
-        pn_connection_close(
-            pn_session_connection(pn_link_session(plain->link)));
+    if (pn_link_credit(plain->link) <= (int)bench->prefetch / 2) {
+        pn_link_flow(plain->link,
+                     (int)bench->prefetch - pn_link_credit(plain->link));
+    }
+    if (bench->settled == bench->count || plain->failed) {
+        bench_end(bench);
+        pn_connection_close(plain->connection);
+    }
+}
+
+static void on_timeout(plain_t *plain)
+{
+    bench_t *bench = plain->bench;
+
+    if (bench->settled != plain->seen) {
+        plain->seen = bench->settled;
+        pn_proactor_set_timeout(plain->proactor, (pn_millis_t)bench->idle_ms);
+    } else {
+        double last = bench->last;
+        bench_end(bench);
+        bench->last = last;
+        pn_connection_close(plain->connection);
     }
 }
 
@@ -96,6 +132,11 @@ static void on_bound(plain_t *plain, pn_connection_t *connection)
 {
     pn_session_t *session = pn_session(connection);
 
+    plain->connection = connection;
+    if (plain->bench->idle_ms > 0) {
+        pn_proactor_set_timeout(plain->proactor,
+                                (pn_millis_t)plain->bench->idle_ms);
+    }
     pn_connection_set_container(connection, "idem-bench");
     pn_connection_open(connection);
     pn_session_open(session);
@@ -121,6 +162,9 @@ static bool on_event(plain_t *plain, pn_event_t *event)
     case PN_CONNECTION_REMOTE_CLOSE:
         pn_connection_close(pn_event_connection(event));
         return true;
+    case PN_PROACTOR_TIMEOUT:
+        on_timeout(plain);
+        return true;
     case PN_PROACTOR_INACTIVE:
         return false;
     default:
@@ -130,24 +174,26 @@ static bool on_event(plain_t *plain, pn_event_t *event)
 
 static bool run(plain_t *plain)
 {
-    pn_proactor_t *proactor = pn_proactor();
     bool running = true;
     bench_t *bench = plain->bench;
 
+    plain->proactor = pn_proactor();
     plain->message = pn_message();
-    pn_proactor_connect2(proactor, NULL, NULL, bench->url + strlen("amqp://"));
+    pn_proactor_connect2(plain->proactor, NULL, NULL,
+                         bench->url + strlen("amqp://"));
     while (running) {
-        pn_event_batch_t *batch = pn_proactor_wait(proactor);
+        pn_event_batch_t *batch = pn_proactor_wait(plain->proactor);
         pn_event_t *event;
         while ((event = pn_event_batch_next(batch))) {
             running = on_event(plain, event) && running;
         }
-        pn_proactor_done(proactor, batch);
+        pn_proactor_done(plain->proactor, batch);
     }
-    pn_proactor_free(proactor);
+    pn_proactor_free(plain->proactor);
     pn_message_free(plain->message);
-    bench->seconds = plain->last - plain->first;
-    return !plain->failed && bench->handled == bench->count;
+    free(plain->bytes);
+    return !plain->failed &&
+           (bench->settled == bench->count || bench->idle_ms > 0);
 }
 
 bool bench_raw(bench_t *bench)
