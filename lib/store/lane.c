@@ -242,9 +242,10 @@ static void failed(idemi_lane_t *lane, const idem_error_t *err)
     idemi_store_announce(store);
 }
 
-/* Waits before a repeat: until its time, or until another lane found the store
- * well again, or until something may be given up. */
-static void pause_lane(idemi_lane_t *lane, uint32_t tries)
+/* Waits before the batch is repeated from `from` on: until its time, or until
+ * another lane found the store well again, or until something may be given up.
+ */
+static void pause_lane(idemi_lane_t *lane, size_t from, uint32_t tries)
 {
     idem_store_t *store = lane->store;
     int64_t end_ms = idemi_end_ms(
@@ -256,7 +257,7 @@ static void pause_lane(idemi_lane_t *lane, uint32_t tries)
     while (!store->stopping && store->recoveries == recoveries &&
            idemi_now_ms() < end_ms) {
         bool is_abandoned = false;
-        for (size_t i = 0; i < lane->count && !is_abandoned; i++) {
+        for (size_t i = from; i < lane->count && !is_abandoned; i++) {
             is_abandoned = lane->batch[i]->submitter->abandoned;
         }
         if (is_abandoned ||
@@ -347,7 +348,7 @@ static void work(idemi_lane_t *lane)
             failed(lane, &err);
             done = give_up(lane, done, &err);
             if (done < lane->count) {
-                pause_lane(lane, ++tries);
+                pause_lane(lane, done, ++tries);
                 done = give_up(lane, done, &err);
             }
             size = lane->count;
