@@ -98,11 +98,15 @@ idemi_end_t idemi_end_of_transport(idem_error_t *err, const idemi_url_t *url,
                           "%s let us log in, but did not open the "
                           "connection%s",
                           where, said);
+    } else if (is(condition, "proton:io")) {
+        (void)idemi_error(err, IDEM_ERR_CONNECTION,
+                          "cannot connect to %s%s; check that the broker runs "
+                          "and listens there",
+                          where, said);
     } else {
         (void)idemi_error(err, IDEM_ERR_CONNECTION,
-                          "cannot connect to %s, or it ended the login%s; "
-                          "check that an AMQP 1.0 broker with SASL, and "
-                          "without TLS, listens there",
+                          "%s ended the login%s; check that it is an AMQP 1.0 "
+                          "broker with SASL, and without TLS",
                           where, said);
     }
     set_condition(err, condition);

@@ -134,6 +134,12 @@ static void check_reply(idemi_link_t *link, const char *address)
                   "address=%s attached=%s",
                   link->config.address, address);
     }
+    if (!has_capability(pn_link_remote_source(link->wire), "queue")) {
+        idemi_log(&link->logger, IDEM_LOG_WARNING,
+                  "The broker does not say that it attached a queue, as was "
+                  "asked for: address=%s",
+                  link->config.address);
+    }
     link->is_settled =
         pn_link_remote_snd_settle_mode(link->wire) == PN_SND_SETTLED;
     if (link->is_settled) {

@@ -558,6 +558,20 @@ START_TEST(refusals_after_work_have_a_grace)
 }
 END_TEST
 
+START_TEST(attach_that_is_no_queue_is_warned_of)
+{
+    peer_options_t peer_options = {.drop_capabilities = true,
+                                   .reply_address = "elsewhere"};
+    rig_options_t options = {0};
+
+    start(&peer_options, &options, _i);
+    ck_assert(rig_wait_event(rig, IDEM_EVENT_ATTACHED, 1, WAIT_MS));
+    stop_well();
+    ck_assert_uint_eq(rig_logged(rig, "does not say"), 1);
+    ck_assert_uint_eq(rig_logged(rig, "attached=elsewhere"), 1);
+}
+END_TEST
+
 /* Silence. */
 
 START_TEST(silent_peer_hits_the_connect_timeout)
@@ -759,6 +773,7 @@ static Suite *suite(void)
     tcase_add_loop_test(attaches, refused_address_ends_it_after_one_try, 0,
                         REFUSALS * RIG_HOSTS);
     ADD(attaches, refusals_after_work_have_a_grace);
+    ADD(attaches, attach_that_is_no_queue_is_warned_of);
     ADD(silence, silent_peer_hits_the_connect_timeout);
     ADD(silence, peer_that_accepts_and_says_nothing_hits_the_connect_timeout);
     ADD(silence, unanswered_attach_hits_the_connect_timeout);
