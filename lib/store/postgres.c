@@ -26,7 +26,7 @@ static idem_status_t open_session(idemi_backend_t *backend,
     }
     made->postgres = postgres;
     idemi_connection_init(&made->connection, &postgres->target,
-                          postgres->options.deadline_ms);
+                          postgres->options.deadline_ms, postgres->limit_ms);
     (void)idemi_random_bytes(&made->random, sizeof made->random);
     *session = (idemi_session_t *)made;
     return IDEM_OK;
@@ -76,6 +76,18 @@ static void pause_ms(int64_t ms)
     (void)nanosleep(&left, NULL);
 }
 
+idem_status_t idemi_postgres_open(idemi_postgres_session_t *session,
+                                  idem_error_t *err)
+{
+    uint64_t made = session->connection.made;
+    idem_status_t status = idemi_connection_open(&session->connection, err);
+
+    if (made != 0 && session->connection.made != made) {
+        (void)atomic_fetch_add(&session->postgres->base.reconnects, 1);
+    }
+    return status;
+}
+
 idem_status_t idemi_postgres_exchange(idemi_postgres_session_t *session,
                                       idemi_step_t *steps, size_t count,
                                       bool writes, int64_t timeout_ms,
@@ -86,12 +98,12 @@ idem_status_t idemi_postgres_exchange(idemi_postgres_session_t *session,
     uint32_t tries = 0;
 
     for (;;) {
-        uint64_t made = session->connection.made;
+        status = idemi_postgres_open(session, err);
+        if (status != IDEM_OK) {
+            return status;
+        }
         status = idemi_connection_exchange(&session->connection, steps, count,
                                            writes, timeout_ms, err);
-        if (made != 0 && session->connection.made != made) {
-            (void)atomic_fetch_add(&postgres->base.reconnects, 1);
-        }
         if (status != IDEM_ERR_STORE ||
             idemi_sqlstate_classify(err->sqlstate) != IDEMI_SQLSTATE_REPEAT) {
             return status;

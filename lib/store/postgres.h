@@ -80,8 +80,12 @@ idem_status_t idemi_postgres_create_schema(idemi_session_t *session,
                                            idem_error_t *err);
 void idemi_purge_walk_finish(idemi_purge_walk_t *walk);
 
-/* postgres.c: an exchange that repeats after 40001 and 40P01, a bounded number
- * of times, and keeps count of connections. */
+/* postgres.c: connects if need be, and keeps count of connections. */
+idem_status_t idemi_postgres_open(idemi_postgres_session_t *session,
+                                  idem_error_t *err);
+
+/* The same, and an exchange that is repeated after 40001 and 40P01, a bounded
+ * number of times. */
 idem_status_t idemi_postgres_exchange(idemi_postgres_session_t *session,
                                       idemi_step_t *steps, size_t count,
                                       bool writes, int64_t timeout_ms,

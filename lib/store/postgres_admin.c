@@ -84,17 +84,25 @@ idem_status_t idemi_postgres_count(idemi_session_t *session, int64_t timeout_ms,
                                    idem_error_t *err)
 {
     idemi_postgres_session_t *s = (idemi_postgres_session_t *)session;
-    idemi_step_t step = {.sql = s->postgres->sql.text[IDEMI_SQL_COUNT]};
-    idem_status_t status =
-        idemi_postgres_exchange(s, &step, 1, false, timeout_ms, err);
+    char limit[IDEMI_NUMBER_BYTES];
+    idemi_step_t steps[] = {
+        {.sql = IDEMI_SQL_LIMIT},
+        {.sql = s->postgres->sql.text[IDEMI_SQL_COUNT]},
+    };
+    idem_status_t status;
 
+    /* The session's own limit is too short for a large table. */
+    (void)snprintf(
+        limit, sizeof limit, "%lld",
+        (long long)(timeout_ms < 0 || timeout_ms > INT32_MAX ? 0 : timeout_ms));
+    idemi_step_text(&steps[0], IDEMI_OID_TEXT, limit);
+    status = idemi_postgres_exchange(s, steps, 2, false, timeout_ms, err);
     if (status == IDEM_OK) {
-        counts->claimed =
-            (uint64_t)idemi_get_int8(PQgetvalue(step.result, 0, 0));
-        counts->freed = (uint64_t)idemi_get_int8(PQgetvalue(step.result, 0, 1));
-        counts->confirmed =
-            (uint64_t)idemi_get_int8(PQgetvalue(step.result, 0, 2));
-        idemi_steps_clear(&step, 1);
+        const PGresult *row = steps[1].result;
+        counts->claimed = (uint64_t)idemi_get_int8(PQgetvalue(row, 0, 0));
+        counts->freed = (uint64_t)idemi_get_int8(PQgetvalue(row, 0, 1));
+        counts->confirmed = (uint64_t)idemi_get_int8(PQgetvalue(row, 0, 2));
+        idemi_steps_clear(steps, 2);
     }
     return status;
 }

@@ -183,8 +183,7 @@ static void add_step(batch_t *batch, const char *sql)
         (idemi_step_t){.sql = sql, .is_commit = false};
 }
 
-/* A statement that waits for a lock must not be left behind when we stop
- * waiting for it: it would go on, and commit, after its connection is gone. */
+/* Where the session is a pooler's, each transaction has to set its limit. */
 static void add_limit(batch_t *batch)
 {
     add_step(batch, IDEMI_SQL_LIMIT);
@@ -220,7 +219,7 @@ static bool build(batch_t *batch)
     if (has_begin) {
         add_step(batch, IDEMI_SQL_BEGIN);
     }
-    if (writing > 0) {
+    if (writing > 0 && !batch->session->connection.is_limited) {
         add_limit(batch);
     }
     for (size_t i = 0; i < KINDS; i++) {
@@ -411,8 +410,11 @@ static void keep_undecided(batch_t *batch)
 
 static idem_status_t ask(batch_t *batch, idem_error_t *err)
 {
-    idem_status_t status;
+    idem_status_t status = idemi_postgres_open(batch->session, err);
 
+    if (status != IDEM_OK) {
+        return status;
+    }
     if (!build(batch)) {
         return idemi_error(err, IDEM_ERR_MEMORY, "out of memory");
     }

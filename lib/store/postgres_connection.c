@@ -2,11 +2,14 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "store/postgres_array.h"
+#include "store/postgres_sql.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 
 idemi_sqlstate_class_t idemi_sqlstate_classify(const char *sqlstate)
@@ -34,11 +37,14 @@ idemi_sqlstate_class_t idemi_sqlstate_classify(const char *sqlstate)
 }
 
 void idemi_connection_init(idemi_connection_t *connection,
-                           const idemi_target_t *target, int64_t deadline_ms)
+                           const idemi_target_t *target, int64_t deadline_ms,
+                           const char *limit_ms)
 {
     connection->target = target;
+    connection->limit_ms = limit_ms;
     connection->deadline_ms = deadline_ms;
     connection->pg = NULL;
+    connection->is_limited = false;
     connection->made = 0;
     connection->sent_at_ms = 0;
 }
@@ -138,19 +144,9 @@ static idem_status_t connect_to(idemi_connection_t *connection, size_t host,
         return status;
     }
     connection->pg = pg;
+    connection->is_limited = false;
     connection->made++;
     return IDEM_OK;
-}
-
-idem_status_t idemi_connection_open(idemi_connection_t *connection,
-                                    idem_error_t *err)
-{
-    idem_status_t status = IDEM_OK;
-
-    for (size_t i = 0; !connection->pg && i < connection->target->hosts; i++) {
-        status = connect_to(connection, i, err);
-    }
-    return connection->pg ? IDEM_OK : status;
 }
 
 void idemi_step_binary(idemi_step_t *step, Oid type, const void *bytes,
@@ -329,22 +325,19 @@ static idem_status_t lost(idemi_connection_t *connection,
     return status;
 }
 
-idem_status_t idemi_connection_exchange(idemi_connection_t *connection,
-                                        idemi_step_t *steps, size_t count,
-                                        bool writes, int64_t timeout_ms,
-                                        idem_error_t *err)
+/* As idemi_connection_exchange(), on a connection that is there. */
+static idem_status_t exchange_steps(idemi_connection_t *connection,
+                                    idemi_step_t *steps, size_t count,
+                                    bool writes, int64_t timeout_ms,
+                                    idem_error_t *err)
 {
     exchange_t exchange = {.steps = steps, .count = count, .err = err};
-    idem_status_t status;
+    idem_status_t status = IDEM_OK;
     outcome_t outcome;
 
     assert(err);
     for (size_t i = 0; i < count; i++) {
         steps[i].result = NULL;
-    }
-    status = idemi_connection_open(connection, err);
-    if (status != IDEM_OK) {
-        return status;
     }
     outcome = OUTCOME_LOST;
     connection->sent_at_ms = idemi_now_ms();
@@ -383,4 +376,59 @@ idem_status_t idemi_connection_exchange(idemi_connection_t *connection,
         idemi_steps_clear(steps, count);
     }
     return status;
+}
+
+/* Sets limits for the whole session, where it is ours alone. */
+static idem_status_t limit_session(idemi_connection_t *connection,
+                                   idem_error_t *err)
+{
+    idemi_step_t step = {.sql = idemi_sql_session};
+    char process[24];
+    idem_status_t status;
+
+    (void)snprintf(process, sizeof process, "%d", PQbackendPID(connection->pg));
+    idemi_step_text(&step, IDEMI_OID_INT4, process);
+    idemi_step_text(&step, IDEMI_OID_TEXT, connection->limit_ms);
+    status = exchange_steps(connection, &step, 1, false,
+                            connection->deadline_ms, err);
+    if (status == IDEM_OK) {
+        connection->is_limited = PQgetisnull(step.result, 0, 0) == 0;
+        idemi_steps_clear(&step, 1);
+    } else if (connection->pg) {
+        drop(connection);
+    }
+    return status;
+}
+
+idem_status_t idemi_connection_open(idemi_connection_t *connection,
+                                    idem_error_t *err)
+{
+    idem_status_t status = IDEM_OK;
+
+    for (size_t i = 0; !connection->pg && i < connection->target->hosts; i++) {
+        status = connect_to(connection, i, err);
+        if (status == IDEM_OK) {
+            status = limit_session(connection, err);
+        }
+    }
+    if (connection->pg) {
+        return IDEM_OK;
+    }
+    if (status == IDEM_ERR_STORE) {
+        /* Whatever refused that is no table. */
+        status = err->status = IDEM_ERR_STORE_UNAVAILABLE;
+    }
+    return status;
+}
+
+idem_status_t idemi_connection_exchange(idemi_connection_t *connection,
+                                        idemi_step_t *steps, size_t count,
+                                        bool writes, int64_t timeout_ms,
+                                        idem_error_t *err)
+{
+    idem_status_t status = idemi_connection_open(connection, err);
+
+    return status == IDEM_OK ? exchange_steps(connection, steps, count, writes,
+                                              timeout_ms, err)
+                             : status;
 }

@@ -38,14 +38,17 @@ idemi_sqlstate_class_t idemi_sqlstate_classify(const char *sqlstate);
  * the name of a host is resolved. */
 typedef struct idemi_connection {
     const idemi_target_t *target;
-    int64_t deadline_ms; /* for connecting to one host, and for one pipeline */
-    PGconn *pg;          /* NULL: not connected */
-    uint64_t made;       /* how many connections were made */
-    int64_t sent_at_ms;  /* when the last pipeline was sent */
+    const char *limit_ms; /* of one statement, as text, at the server */
+    int64_t deadline_ms;  /* for connecting to one host, and for one pipeline */
+    PGconn *pg;           /* NULL: not connected */
+    bool is_limited;      /* limit_ms holds for the session */
+    uint64_t made;        /* how many connections were made */
+    int64_t sent_at_ms;   /* when the last pipeline was sent */
 } idemi_connection_t;
 
 void idemi_connection_init(idemi_connection_t *connection,
-                           const idemi_target_t *target, int64_t deadline_ms);
+                           const idemi_target_t *target, int64_t deadline_ms,
+                           const char *limit_ms);
 void idemi_connection_finish(idemi_connection_t *connection);
 
 /* Connects if there is no connection. IDEM_ERR_STORE_UNAVAILABLE otherwise. */

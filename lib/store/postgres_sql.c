@@ -132,6 +132,22 @@ static const char purge_template[] =
     " AND CASE state::text WHEN 'CONFIRMED' THEN expires_at < {now}"
     " ELSE expires_at < {now} - $3" MS " END FOR UPDATE SKIP LOCKED))";
 
+/* A statement that waits for a lock must not be left behind when we stop
+ * waiting for it: it would go on, and commit, after its connection is gone. And
+ * when the network breaks in the middle of a pipeline, the server holds the
+ * locks of its first half until it finds its peer dead, by default after two
+ * hours; no other time limit works then.
+ *
+ * Settings of a session are no good where a pooler hands the session on. It
+ * cannot know at login which session will serve a client, so the process that
+ * it names is another than the one that answers. */
+const char idemi_sql_session[] =
+    "SELECT CASE WHEN pg_catalog.pg_backend_pid() = $1::int4 THEN"
+    " pg_catalog.set_config('statement_timeout', $2::text, false) ||"
+    " pg_catalog.set_config('tcp_keepalives_idle', '10', false) ||"
+    " pg_catalog.set_config('tcp_keepalives_interval', '5', false) ||"
+    " pg_catalog.set_config('tcp_keepalives_count', '3', false) END";
+
 const char idemi_sql_find_table[] =
     "SELECT c.oid::text, n.nspname::text, c.relname::text, c.relkind::text"
     " FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n"

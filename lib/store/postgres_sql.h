@@ -75,6 +75,10 @@ extern const char idemi_sql_schema[];
 #define IDEMI_SQL_LIMIT \
     "SELECT pg_catalog.set_config('statement_timeout', $1::text, true)"
 
+/* $1 the process that the connection was told of, $2 milliseconds as text:
+ * settings for a session that is ours alone; null where it is a pooler's. */
+extern const char idemi_sql_session[];
+
 /* $1 the quoted name: one row, or none where it does not exist. */
 extern const char idemi_sql_find_table[];
 /* $1 the quoted name: the leaves of the table and their pages. */
