@@ -49,9 +49,14 @@ typedef struct reactor_host {
     int64_t armed_ms;
 } reactor_host_t;
 
+/* What a handler's memory holds. */
+typedef struct guest {
+    reactor_host_t *host; /* NULL: gone */
+} guest_t;
+
 static reactor_host_t *host_of(pn_handler_t *handler)
 {
-    return *(reactor_host_t **)pn_handler_mem(handler);
+    return ((guest_t *)pn_handler_mem(handler))->host;
 }
 
 static pn_connection_t *create(idemi_host_t *host, const idemi_url_t *url)
@@ -157,7 +162,7 @@ static void finished(idemi_host_t *host)
 
 static void forget(pn_handler_t *handler)
 {
-    *(reactor_host_t **)pn_handler_mem(handler) = NULL;
+    ((guest_t *)pn_handler_mem(handler))->host = NULL;
     pn_decref(handler);
 }
 
@@ -338,10 +343,10 @@ static pn_handler_t *make_handler(reactor_host_t *self,
                                                    pn_event_type_t),
                                   void (*finalize)(pn_handler_t *))
 {
-    pn_handler_t *handler = pn_handler_new(dispatch, sizeof self, finalize);
+    pn_handler_t *handler = pn_handler_new(dispatch, sizeof(guest_t), finalize);
 
     if (handler) {
-        *(reactor_host_t **)pn_handler_mem(handler) = self;
+        ((guest_t *)pn_handler_mem(handler))->host = self;
     }
     return handler;
 }

@@ -113,7 +113,7 @@ static void take_settlement(idemi_link_t *link, idem_delivery_t *delivery)
         settle_rejected(delivery, wire);
         return;
     }
-    assert(!"a settlement without an outcome");
+    assert(false); /* there is no settlement without an outcome */
 }
 
 /* Makes up the difference between what the engine counts and what the peer

@@ -40,18 +40,11 @@ struct idemi_connection {
     uint64_t name;  /* of this connection's links */
     uint64_t names; /* made so far */
 
-    idemi_phase_t phase;
-    int64_t due_ms;
     pn_connection_t *wire;
     size_t url_index;
-    uint32_t tries;   /* that failed, in a row */
-    bool kill_wanted; /* as soon as there is a transport */
-    bool was_used;    /* a link was attached on this wire */
-
-    /* Why this wire ends, once that is known. */
-    bool has_failure;
-    bool failure_is_fatal;
-    idem_error_t failure;
+    idemi_phase_t phase;
+    uint32_t tries; /* that failed, in a row */
+    int64_t due_ms;
 
     /* The watchdog. */
     int64_t watch_due_ms;
@@ -59,11 +52,17 @@ struct idemi_connection {
     uint64_t frames;
 
     /* The stop. */
-    bool stopping;
-    bool detaching;
     int64_t stop_due_ms;
     int64_t drain_due_ms;
-    idem_error_t result; /* why it stops; IDEM_OK: as it was asked */
+    bool stopping;
+    bool detaching;
+
+    bool kill_wanted; /* as soon as there is a transport */
+    bool was_used;    /* a link was attached on this wire */
+    bool has_failure;
+    bool failure_is_fatal;
+    idem_error_t failure; /* why this wire ends, once that is known */
+    idem_error_t result;  /* why it stops; IDEM_OK: as it was asked */
 };
 
 /* User and password of the present try; NULL: ANONYMOUS. */

@@ -12,7 +12,7 @@
 #include <strings.h>
 
 #define DEFAULT_PORT "5672"
-#define HOST_BYTES   255
+#define HOST_BYTES 255
 
 /* A piece of the text that is parsed; not NUL-terminated. */
 typedef struct span {
@@ -29,8 +29,9 @@ typedef struct parse {
 
 static idem_status_t refuse(const parse_t *parse, const char *why)
 {
-    return idemi_error(parse->err, IDEM_ERR_ARG, "url: entry %zu: %s",
-                       parse->number, why);
+    (void)idemi_error(parse->err, IDEM_ERR_ARG, "url: entry %zu: %s",
+                      parse->number, why);
+    return IDEM_ERR_ARG;
 }
 
 static const char *find(span_t span, char wanted)
@@ -69,7 +70,8 @@ static idem_status_t unescape(const parse_t *parse, char **text, span_t span)
     size_t size = 0;
 
     if (!copy) {
-        return idemi_error(parse->err, IDEM_ERR_MEMORY, "out of memory");
+        (void)idemi_error(parse->err, IDEM_ERR_MEMORY, "out of memory");
+        return IDEM_ERR_MEMORY;
     }
     *text = copy; /* even half of it may be a password: freed by the caller */
     for (size_t i = 0; i < span.size; i++) {

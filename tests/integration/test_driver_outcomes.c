@@ -262,13 +262,14 @@ END_TEST
 
 START_TEST(oversized_message_is_rejected_once_and_the_next_is_handled)
 {
-    unsigned char *bytes = pattern(3 * MIB);
+    const size_t large_bytes = 3 << 20;
+    unsigned char *bytes = pattern(large_bytes);
     rig_options_t options = {.max_message_bytes = 65536};
     peer_event_t event;
 
     start(NULL, &options, _i);
     for (int i = 0; i < 3; i++) {
-        int large = peer_send_bytes(peer, bytes, 3 * MIB);
+        int large = peer_send_bytes(peer, bytes, large_bytes);
         int exact = peer_send_bytes(peer, bytes, 65536);
         int over = peer_send_bytes(peer, bytes, 65537);
         ck_assert(peer_wait_dispositions(peer, 3 * (i + 1), WAIT_MS));

@@ -177,6 +177,7 @@ static void keep_line(void *user, idem_log_level_t level, const char *message)
 {
     rig_t *rig = user;
 
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes it */
     if (getenv("IDEM_TEST_LOG")) {
         idem_log_to_stderr(NULL, level, message);
     }
@@ -210,7 +211,7 @@ static void tick(pn_handler_t *handler, pn_event_t *event, pn_event_type_t type)
 static void run_reactor(rig_t *rig)
 {
     pn_reactor_t *reactor = pn_reactor();
-    pn_handler_t *timer = pn_handler_new(tick, sizeof rig, NULL);
+    pn_handler_t *timer = pn_handler_new(tick, sizeof(void *), NULL);
     pn_handler_t *handler = NULL;
 
     *(rig_t **)pn_handler_mem(timer) = rig;
