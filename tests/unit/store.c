@@ -6,6 +6,7 @@
 #include "support.h"
 
 #include "base/error.h"
+#include "store/store_internal.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -18,6 +19,7 @@ enum { BATCHES_MAX = 4096, WAIT_MS = 10000 };
 /* What execute() answers while the rule is set. */
 typedef enum rule {
     RULE_ANSWER,
+    RULE_ANSWER_ONE,  /* answer this call, hold the next */
     RULE_HOLD,        /* wait until it is another */
     RULE_UNAVAILABLE, /* fail so */
     RULE_REFUSE,      /* 42P01, whatever the operation */
@@ -176,6 +178,9 @@ static idem_status_t fake_execute(idemi_session_t *session, idemi_op_t **ops,
         status = idemi_error(err, IDEM_ERR_STORE, "bad bytes");
         snprintf(err->sqlstate, sizeof err->sqlstate, "22021");
     } else {
+        if (fake.rule == RULE_ANSWER_ONE) {
+            fake.rule = RULE_HOLD;
+        }
         fake.batches[fake.batches_count++ % BATCHES_MAX] = count;
         for (size_t i = 0; i < count; i++) {
             answer(ops[i]);
@@ -640,6 +645,56 @@ START_TEST(a_late_call_names_the_reason)
 END_TEST
 
 /* A consumer waits until the table is mended; a program decides itself. */
+static bool is_queued(void *user)
+{
+    bool queued;
+
+    pthread_mutex_lock(&store->mutex);
+    queued = store->queued == *(size_t *)user;
+    pthread_mutex_unlock(&store->mutex);
+    return queued;
+}
+
+static bool has_been_called_often(void *user)
+{
+    (void)user;
+    return number(&fake.calls) > 30;
+}
+
+static void *call_late(void *user)
+{
+    idem_claim_t claim = {0};
+
+    *(idem_status_t *)user = idem_store_claim(store, "call", &claim, 200, NULL);
+    return NULL;
+}
+
+START_TEST(a_late_call_does_not_hurry_what_was_in_its_batch)
+{
+    question_t *q = make(IDEMI_OP_CLAIM, "k", 2);
+    idem_status_t status = IDEM_OK;
+    size_t both = 2;
+    pthread_t caller;
+
+    /* One batch of the call and of a consumer's operation. */
+    set_rule(RULE_HOLD, 0);
+    asker_submit(asker, &q[0], 1);
+    wait_inside(1);
+    asker_submit(asker, &q[1], 1);
+    ck_assert(test_thread_start(&caller, call_late, &status));
+    ck_assert(test_wait(is_queued, &both, WAIT_MS));
+    set_rule(RULE_ANSWER_ONE, 0);
+    pthread_join(caller, NULL);
+    ck_assert_int_eq(status, IDEM_ERR_TIMEOUT);
+    set_rule(RULE_UNAVAILABLE, -1);
+    /* The call is gone; the operation is repeated with the usual pauses. */
+    ck_assert(!test_wait(has_been_called_often, NULL, 500));
+    set_rule(RULE_ANSWER, 0);
+    ck_assert(asker_wait(asker, WAIT_MS));
+    free(q);
+}
+END_TEST
+
 START_TEST(a_call_that_is_refused_says_so_at_once)
 {
     idem_claim_t claim = {0};
@@ -839,6 +894,7 @@ int main(void)
     tcase_add_test(tcase, a_newcomer_during_an_outage_is_told_of_it);
     tcase_add_test(tcase, a_call_that_is_late_leaves_safely);
     tcase_add_test(tcase, a_late_call_names_the_reason);
+    tcase_add_test(tcase, a_late_call_does_not_hurry_what_was_in_its_batch);
     tcase_add_test(tcase, a_call_that_is_refused_says_so_at_once);
     tcase_add_test(tcase, arguments_are_checked);
     tcase_add_test(tcase, many_keys_are_asked_once_each);
