@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "drivers/close_on_exec.h"
 #include "drivers/host.h"
+#include "drivers/proton_log.h"
 
 #include <proton/handlers.h>
 #include <proton/reactor.h>
@@ -129,6 +130,10 @@ static void repair_deadlines(reactor_host_t *self)
 static void release_wire(reactor_host_t *self)
 {
     if (self->wire) {
+        pn_transport_t *transport = pn_connection_transport(self->wire);
+        if (transport) {
+            idemi_proton_log(transport, NULL); /* it may outlive us */
+        }
         pn_connection_release(self->wire);
         self->wire = NULL;
         /* In the next turn, as in finished(). */

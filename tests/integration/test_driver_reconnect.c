@@ -6,10 +6,15 @@
 #include "peer.h"
 #include "support.h"
 
+#include <arpa/inet.h>
 #include <check.h>
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 enum { WAIT_MS = 10000, PREFETCH = 10 };
 
@@ -609,6 +614,41 @@ START_TEST(peer_that_accepts_and_says_nothing_hits_the_connect_timeout)
 }
 END_TEST
 
+/* A listener whose queue is full drops the SYN of whoever comes next. */
+START_TEST(dropped_syn_hits_the_connect_timeout)
+{
+    enum { FILLERS = 4 };
+    int port = 0;
+    int fds[FILLERS + 1];
+    char url[64];
+    rig_options_t options = {.connect_timeout_ms = 300, .url = url};
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    rig_event_t event;
+
+    fds[FILLERS] = test_listen(&port);
+    ck_assert_int_eq(listen(fds[FILLERS], 0), 0);
+    address.sin_port = htons((uint16_t)port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int i = 0; i < FILLERS; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        ck_assert_int_eq(fcntl(fds[i], F_SETFL, O_NONBLOCK), 0);
+        (void)connect(fds[i], (struct sockaddr *)&address, sizeof address);
+    }
+    (void)snprintf(url, sizeof url, "amqp://127.0.0.1:%d", port);
+    start(NULL, &options, _i);
+    ck_assert(rig_wait_event(rig, IDEM_EVENT_DISCONNECTED, 2, WAIT_MS));
+    ck_assert(rig_event(rig, IDEM_EVENT_DISCONNECTED, 0, &event));
+    ck_assert_ptr_nonnull(strstr(event.error.message, "connect_timeout_ms"));
+    ck_assert(rig_wait_event(rig, IDEM_EVENT_DISCONNECTED, 3, WAIT_MS));
+    int64_t began = test_now_ms();
+    stop_well();
+    ck_assert_int_lt(test_now_ms() - began, 1500);
+    for (int i = 0; i <= FILLERS; i++) {
+        (void)close(fds[i]);
+    }
+}
+END_TEST
+
 START_TEST(unanswered_attach_hits_the_connect_timeout)
 {
     peer_options_t peer_options = {.no_attach_answer = true};
@@ -702,6 +742,16 @@ static idem_outcome_t accept_slowly(idem_delivery_t *delivery, void *user)
     return IDEM_ACCEPT;
 }
 
+static int open_descriptors(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        count += fcntl(fd, F_GETFD) >= 0;
+    }
+    return count;
+}
+
 START_TEST(results_handed_over_while_the_socket_is_cut_lose_nothing)
 {
     enum { ROUNDS = 200, EACH = 20 };
@@ -712,6 +762,8 @@ START_TEST(results_handed_over_while_the_socket_is_cut_lose_nothing)
                              .reconnect_max_ms = 4};
 
     start(NULL, &options, _i);
+    ck_assert(rig_wait_event(rig, IDEM_EVENT_ATTACHED, 1, WAIT_MS));
+    int descriptors = open_descriptors();
     for (int round = 0; round < ROUNDS; round++) {
         ck_assert(rig_wait_event(rig, IDEM_EVENT_ATTACHED, (size_t)round + 1,
                                  WAIT_MS));
@@ -722,6 +774,8 @@ START_TEST(results_handed_over_while_the_socket_is_cut_lose_nothing)
         peer_cut(peer, round % 2 == 0);
     }
     ck_assert(peer_wait_accepted(peer, ROUNDS * EACH, 30000));
+    ck_assert(rig_wait_event(rig, IDEM_EVENT_ATTACHED, ROUNDS + 1, WAIT_MS));
+    ck_assert_int_le(open_descriptors(), descriptors + 2);
     stop_well();
     ck_assert_int_eq(peer_stats(peer).queued, 0);
 }
@@ -776,6 +830,7 @@ static Suite *suite(void)
     ADD(attaches, attach_that_is_no_queue_is_warned_of);
     ADD(silence, silent_peer_hits_the_connect_timeout);
     ADD(silence, peer_that_accepts_and_says_nothing_hits_the_connect_timeout);
+    ADD(silence, dropped_syn_hits_the_connect_timeout);
     ADD(silence, unanswered_attach_hits_the_connect_timeout);
     ADD(silence, peer_that_falls_silent_is_left);
     ADD(silence, idle_connection_stays_up_by_heartbeats);
