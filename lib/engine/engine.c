@@ -249,13 +249,24 @@ void idemi_engine_dropped(idemi_engine_t *engine, int64_t now_ms)
     engine->credit -= engine->credit ? 1 : 0;
 }
 
+/* A free row is taken over by a second question, whose answer is awaited like
+ * the first: an orderly stop leaves such rows, and what came later must not
+ * overtake them. */
+static bool asks_on(const idemi_op_t *op)
+{
+    return op->kind == IDEMI_OP_CLAIM && op->answer == IDEMI_ANSWER_EXPIRED &&
+           !op->suspect;
+}
+
 void idemi_engine_answered(idemi_engine_t *engine, idemi_entry_t *entry,
                            int64_t now_ms)
 {
     engine->now_ms = now_ms;
     assert(entry->op_busy && !entry->list);
     entry->op_busy = false;
-    idemi_flow_asked(engine, entry);
+    if (!asks_on(&entry->op)) {
+        idemi_flow_asked(engine, entry);
+    }
     switch (entry->op.kind) {
     case IDEMI_OP_CLAIM:
     case IDEMI_OP_TAKEOVER:

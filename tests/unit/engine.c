@@ -408,6 +408,32 @@ START_TEST(order_of_arrival_survives_answers_out_of_order)
 }
 END_TEST
 
+START_TEST(order_of_arrival_survives_a_free_row)
+{
+    idemi_entry_t *a = arrive(0, "a", NULL);
+    idemi_entry_t *b = arrive(1, "b", NULL);
+
+    answer(a, IDEMI_ANSWER_EXPIRED);
+    ck_assert(seen.stores == 1 && a->op.kind == IDEMI_OP_TAKEOVER);
+    answer(b, IDEMI_ANSWER_NEW);
+    ck_assert_uint_eq(seen.runs, 0);
+    answer(a, IDEMI_ANSWER_NEW);
+    ck_assert(seen.runs == 2 && seen.run[0] == a && seen.run[1] == b);
+}
+END_TEST
+
+START_TEST(free_row_that_another_took_holds_up_nothing)
+{
+    idemi_entry_t *a = arrive(0, "a", NULL);
+    idemi_entry_t *b = arrive(1, "b", NULL);
+
+    answer(a, IDEMI_ANSWER_EXPIRED);
+    answer(b, IDEMI_ANSWER_NEW);
+    answer(a, IDEMI_ANSWER_IN_PROGRESS);
+    ck_assert(seen.runs == 1 && seen.run[0] == b);
+}
+END_TEST
+
 START_TEST(refused_confirm_is_repeated_not_rerun)
 {
     idemi_entry_t *a = arrive(0, "a", NULL);
@@ -485,6 +511,8 @@ int main(void)
     tcase_add_test(store, stop_gives_back_what_has_not_started);
     tcase_add_test(store, group_waits_for_its_first);
     tcase_add_test(store, order_of_arrival_survives_answers_out_of_order);
+    tcase_add_test(store, order_of_arrival_survives_a_free_row);
+    tcase_add_test(store, free_row_that_another_took_holds_up_nothing);
     tcase_add_test(store, refused_confirm_is_repeated_not_rerun);
     tcase_add_checked_fixture(plain, setup_plain, teardown);
     tcase_add_test(plain, what_is_no_message_is_rejected);
