@@ -17,8 +17,10 @@ enum {
     MESSAGES = KILLS * BATCH,
     LEAST = 20, /* that a process handles before it is killed */
     SPREAD = 120,
-    LEASE_MS = 1000,
-    LATE_MS = 1000, /* how long after its lease's end a claim may stand */
+    FEW = 40, /* instead of SPREAD, where a live process handles most */
+    LEASE_MS = 1500,
+    LEASE_MAX_MS = 3000, /* however slow the machine is */
+    LATE_MS = 1000,      /* how long after its lease's end a claim may stand */
     STEP_MS = 20000,
     DRAIN_MS = 60000
 };
@@ -34,7 +36,8 @@ static process_t *victim;
 static process_t *survivor;
 static char survivor_path[SCENE_PATH_BYTES];
 
-static const char *const arguments[] = {"--prefetch", "100", "--lease", "1000",
+static char lease[16];
+static const char *const arguments[] = {"--prefetch", "100", "--lease", lease,
                                         "--handler",  "2",   NULL};
 
 static void setup(void)
@@ -46,6 +49,10 @@ static void setup(void)
              SCENE_CLAIMED " AND expires_at < clock_timestamp() - %lld *"
                            " interval '1 ms'",
              (long long)test_scaled_ms(LATE_MS));
+    snprintf(lease, sizeof lease, "%lld",
+             (long long)(test_scaled_ms(LEASE_MS) < LEASE_MAX_MS
+                             ? test_scaled_ms(LEASE_MS)
+                             : LEASE_MAX_MS));
     all = journal_create();
     allowed = journal_create();
 }
@@ -112,12 +119,14 @@ static void note_what_was_running(const char *path)
  * or after it takes them over. */
 static void live_and_die(int number)
 {
-    char name[16];
+    char name[24];
     char path[SCENE_PATH_BYTES];
     char sessions[256];
     char prefix[24];
-    progress_t progress = {path, LEAST + (size_t)number * 53 % SPREAD};
-    int consumers = survivor != NULL ? 2 : 1;
+    bool is_alone = survivor == NULL;
+    size_t spread = is_alone ? SPREAD : FEW;
+    progress_t progress = {path, LEAST + (size_t)number * 53 % spread};
+    int consumers = is_alone ? 1 : 2;
 
     snprintf(name, sizeof name, "victim%d", number);
     snprintf(prefix, sizeof prefix, "batch-%d-", number);

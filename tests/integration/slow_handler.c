@@ -13,16 +13,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEASE_MS = 1000, LEASES = 3, STEP_MS = 20000 };
+enum {
+    LEASE_MS = 1500,
+    LEASE_MAX_MS = 3000, /* however slow the machine is */
+    LEASES = 3,
+    STEP_MS = 30000
+};
 
 static scene_t scene;
 static gate_t gate;
 static journal_t *journal;
 static process_t *other;
+static int64_t lease_ms;
 
 static void setup(void)
 {
     scene_open(&scene, "slow");
+    lease_ms = test_scaled_ms(LEASE_MS);
+    lease_ms = lease_ms < LEASE_MAX_MS ? lease_ms : LEASE_MAX_MS;
     gate_init(&gate);
     journal = journal_create();
 }
@@ -76,22 +84,23 @@ static void watch_the_claim(void)
     snprintf(sql, sizeof sql, "SELECT claimed_by FROM %s", scene.table);
     owner = database_text(scene.database, sql);
     ck_assert_ptr_nonnull(owner);
-    watch = (watch_t){owner, test_now_ms() + LEASES * LEASE_MS + 200};
+    watch = (watch_t){owner, test_now_ms() + LEASES * lease_ms + 200};
     ck_assert(test_wait(is_over, &watch, STEP_MS));
     free(owner);
 }
 
 START_TEST(slow_handler_keeps_its_claim_and_a_copy_elsewhere_waits)
 {
-    static const char *const more[] = {"--lease", "1000", "--prefetch", "10",
-                                       NULL};
+    char lease[16];
+    const char *more[] = {"--lease", lease, "--prefetch", "10", NULL};
     char path[SCENE_PATH_BYTES];
     char *output = NULL;
-    idem_store_t *store = scene_store(&scene, LEASE_MS);
+    idem_store_t *store = scene_store(&scene, lease_ms);
     runner_t *runner = runner_create((runner_host_t)_i, scene.url);
     idem_consumer_options_t options;
     journal_t *others = journal_create();
 
+    snprintf(lease, sizeof lease, "%lld", (long long)lease_ms);
     /* With a prefetch of one, the copy goes to the other process. */
     scene_consumer(&scene, &options, store, work_until_the_gate_opens, NULL);
     options.prefetch = 1;

@@ -54,7 +54,7 @@ START_TEST(ten_thousand_each_sent_twice_are_handled_once)
     journal_t *all = journal_create();
 
     for (int i = 0; i < WORKERS; i++) {
-        char name[16];
+        char name[24];
 
         snprintf(name, sizeof name, "worker%d", i);
         scene_path(&scene, paths[i], sizeof paths[i], name);
