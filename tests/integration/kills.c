@@ -164,8 +164,7 @@ static void drain_and_check(void)
     size_t twice = 0;
 
     ck_assert(test_wait(is_drained, NULL, DRAIN_MS));
-    ck_assert(process_signal(survivor, SIGTERM));
-    ck_assert_int_eq(process_wait(survivor, STEP_MS), 0);
+    scene_stop_worker(survivor);
     journal_read(all, survivor_path);
 
     ck_assert_uint_eq(journal_keys(all), MESSAGES);

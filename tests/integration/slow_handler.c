@@ -8,7 +8,6 @@
 #include "support.h"
 
 #include <check.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,8 +125,7 @@ START_TEST(slow_handler_keeps_its_claim_and_a_copy_elsewhere_waits)
     ck_assert_int_eq(runner_join(runner, NULL), IDEM_OK);
     runner_destroy(runner);
     idem_store_destroy(store);
-    ck_assert(process_signal(other, SIGTERM));
-    ck_assert_int_eq(process_wait(other, STEP_MS), 0);
+    scene_stop_worker(other);
 
     ck_assert_uint_eq(journal_begun(journal, "slow"), 1);
     ck_assert_uint_eq(journal_ended(journal, "slow"), 1);

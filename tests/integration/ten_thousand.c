@@ -6,7 +6,6 @@
 #include "support.h"
 
 #include <check.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -68,8 +67,7 @@ START_TEST(ten_thousand_each_sent_twice_are_handled_once)
     for (int i = 0; i < WORKERS; i++) {
         journal_t *own = journal_create();
 
-        ck_assert(process_signal(workers[i], SIGTERM));
-        ck_assert_int_eq(process_wait(workers[i], END_MS), 0);
+        scene_stop_worker(workers[i]);
         process_destroy(workers[i]);
         journal_read(own, paths[i]);
         ck_assert_uint_gt(journal_keys(own), 0);

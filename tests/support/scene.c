@@ -3,11 +3,12 @@
 #include "support.h"
 
 #include <check.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SQL_BYTES = 1024, ARGS_MAX = 40 };
+enum { SQL_BYTES = 1024, ARGS_MAX = 40, STOP_MS = 30000 };
 
 void scene_open(scene_t *scene, const char *prefix)
 {
@@ -144,4 +145,16 @@ process_t *scene_worker(const scene_t *scene, const char *journal,
     process = process_start(argv, NULL);
     ck_assert_ptr_nonnull(process);
     return process;
+}
+
+void scene_stop_worker(process_t *worker)
+{
+    int status = -1;
+    char *output = NULL;
+
+    ck_assert(process_signal(worker, SIGTERM));
+    status = process_wait(worker, STOP_MS);
+    output = process_output(worker);
+    ck_assert_msg(status == 0, "worker: %d: %s", status, output);
+    free(output);
 }

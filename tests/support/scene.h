@@ -84,4 +84,8 @@ void scene_path(const scene_t *scene, char *path, size_t size,
 process_t *scene_worker(const scene_t *scene, const char *journal,
                         const char *const *more);
 
+/** Ask a worker to stop in order, and wait until it has. Whatever it says when
+ * it does not succeed fails the test. */
+void scene_stop_worker(process_t *worker);
+
 #endif
