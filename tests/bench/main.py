@@ -51,9 +51,10 @@ def arguments():
                         "some of " + ", ".join(CHARTS))
     parser.add_argument("--count", type=int, default=100000,
                         help="messages of a fast contender; default 100000")
-    parser.add_argument("--seconds", type=float, default=10,
-                        help="how long the slow ones, and points of a chart, "
-                        "may take; default 10")
+    parser.add_argument("--seconds", type=float,
+                        help="how long a slow contender may take, default 10, "
+                        "or a point of a chart, default 4; of --grow latency "
+                        "20")
     parser.add_argument("--rounds", type=int,
                         help="default 5, of charts 3")
     parser.add_argument("--body", type=int, default=256)
@@ -81,6 +82,8 @@ def arguments():
         if not args.only:
             args.names = list(SHORT)
     args.rounds = args.rounds or (3 if args.grow else 5)
+    args.steady_seconds = args.seconds or 20
+    args.seconds = args.seconds or (4 if args.grow else 10)
     return args
 
 
@@ -175,10 +178,13 @@ def load_results(args):
 
 def save(args, results):
     if args.json:
-        flat = {**results["figures"], **{
-            k: v for k, v in results.items() if k != "figures"}}
-        pathlib.Path(args.json).write_text(
-            json.dumps(flat, indent=1, sort_keys=True) + "\n")
+        rest = {k: v for k, v in results.items() if k != "figures"}
+        rest["charts"] = dict(sorted(
+            results["charts"].items(),
+            key=lambda item: list(CHARTS).index(item[0].split("_")[0])))
+        pathlib.Path(args.json).write_text(json.dumps(
+            {**dict(sorted(results["figures"].items())), **rest},
+            indent=1) + "\n")
 
 
 def main():

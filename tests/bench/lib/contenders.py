@@ -37,21 +37,23 @@ CONTENDERS = {
                        has_rows=True),
     "none": Contender("none", "idem without a store"),
     "lease": Contender("lease", "idem, claim and confirm", has_rows=True),
-    "duplicates": Contender("lease", "the same, every id confirmed before",
+    "duplicates": Contender("lease", "idem, every id confirmed before",
                             known=100, has_rows=True),
     "java-plain": Contender("plain", "Qpid JMS, no store", is_java=True,
                             is_slow=True),
     "java-jdbc-1": Contender("jdbc", "Qpid JMS, claim and confirm over JDBC, "
                              "1 session", is_java=True, is_slow=True,
                              table="bench_java_claim", has_rows=True),
-    "java-jdbc-8": Contender("jdbc", "the same, 8 sessions", is_java=True,
-                             workers=8, is_slow=True,
-                             table="bench_java_claim", has_rows=True),
+    "java-jdbc-8": Contender("jdbc", "Qpid JMS, claim and confirm over JDBC, "
+                             "8 sessions", is_java=True, workers=8,
+                             is_slow=True, table="bench_java_claim",
+                             has_rows=True),
     "camel-1": Contender("camel", "Apache Camel, idempotentConsumer with its "
                          "JDBC repository, 1 consumer", is_java=True,
                          is_slow=True, table="bench_java_camel",
                          has_rows=True),
-    "camel-8": Contender("camel", "the same, 8 consumers", is_java=True,
+    "camel-8": Contender("camel", "Apache Camel, idempotentConsumer with its "
+                         "JDBC repository, 8 consumers", is_java=True,
                          workers=8, is_slow=True, table="bench_java_camel",
                          has_rows=True),
 }

@@ -64,7 +64,7 @@ def run_cases(bench, args, chart, cases):
 
 
 def prefetch(bench, args):
-    chart = Chart("Prefetch", "prefetch", log_x=True)
+    chart = Chart("Prefetch", "prefetch", log_x=True, log_y=True)
     return run_cases(bench, args, chart, [
         Case(name, n, name, Work(args.count, prefetch=n))
         for n in (1, 3, 10, 30, 100, 300, 1000, 2000)

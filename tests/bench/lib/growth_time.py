@@ -1,5 +1,4 @@
 """What only shows over time: latency at a steady rate, and memory."""
-import dataclasses
 import subprocess
 import time
 
@@ -73,14 +72,15 @@ def latency(bench, args):
     found = {(name, rate): [] for rate in RATES for name in names}
     inserts = []
     for number in range(args.rounds):
-        part = insert(bench, max(100, int(100 * args.seconds)), 100)
+        part = insert(bench, int(100 * args.steady_seconds), 100)
         part.go()
-        inserts.append(part.result(time.monotonic() + args.seconds + 60))
+        inserts.append(part.result(
+            time.monotonic() + args.steady_seconds + 60))
         print(f"round {number + 1}: one INSERT: p50 "
               f"{inserts[-1]['p50_ms']:.2f} ms", flush=True)
         for rate in RATES:
             for name in names:
-                work = Work(max(20, int(rate * args.seconds)))
+                work = Work(max(20, int(rate * args.steady_seconds)))
                 _, timed = steady(bench, name, work, rate, True)
                 found[name, rate].append(timed)
                 print(f"round {number + 1}: {rate} messages/s: {name}: "
@@ -111,9 +111,8 @@ def latency(bench, args):
 def memory(bench, args):
     """Over the time that the arguments say, at a rate that one core bears."""
     chart = Chart("Memory over time", "s", "MB of the consumer")
-    work = Work(SOAK_RATE * args.soak)
-    work = dataclasses.replace(work, prefetch=1000)
-    _, samples = steady(bench, "lease", work, SOAK_RATE, False)
+    _, samples = steady(bench, "lease", Work(SOAK_RATE * args.soak), SOAK_RATE,
+                        False)
     for second, kb in samples:
         chart.add("lease", round(second, 1), median=kb / 1024)
     begin = min(60, args.soak / 3)
