@@ -103,9 +103,10 @@ static void release(stage_t *stage)
 {
     runner_destroy(stage->runner);
     peer_destroy(stage->peer);
+    /* Sessions that it stalled keep their locks on the table. */
+    proxy_destroy(stage->proxy);
     store_rig_finish(&stage->rig);
     handler_destroy(stage->handler);
-    proxy_destroy(stage->proxy);
     PQfinish(stage->watch);
     memset(stage, 0, sizeof *stage);
 }
