@@ -124,12 +124,12 @@ typedef struct idem_consumer_statistics {
     uint64_t leases_lost; /**< our claim went to another owner */
     uint64_t attempts_exceeded; /**< rejected because of max_attempts */
     uint64_t no_id;             /**< messages without any id */
-    uint64_t other_id;          /**< messages whose id has a type that is none */
-    uint64_t undecodable;       /**< rejected: not a valid message */
-    uint64_t oversized;         /**< rejected: over max_message_bytes */
-    uint64_t presettled;        /**< came settled: a failure is not retried */
-    uint64_t stale;      /**< outcome known only after its link was lost */
-    uint64_t given_back; /**< released at stop, not started */
+    uint64_t other_id;     /**< messages whose id has a type that is none */
+    uint64_t undecodable;  /**< rejected: not a valid message */
+    uint64_t oversized;    /**< rejected: over max_message_bytes */
+    uint64_t presettled;   /**< came settled: a failure is not retried */
+    uint64_t stale;        /**< outcome known only after its link was lost */
+    uint64_t given_back;   /**< released at stop, not started */
     uint64_t store_errors; /**< operations that the store refused */
     uint64_t attached;     /**< how often the link was attached */
 
@@ -168,9 +168,9 @@ IDEM_API void idem_consumer_options_init_sized(idem_consumer_options_t *options,
  * @retval IDEM_ERR_MEMORY  out of memory
  * @retval IDEM_ERR_SYSTEM  no random bytes could be had for the claim token
  */
-IDEM_API idem_status_t idem_consumer_create(
-    idem_consumer_t **consumer, idem_client_t *client,
-    const idem_consumer_options_t *options, idem_error_t *err);
+IDEM_API idem_status_t
+idem_consumer_create(idem_consumer_t **consumer, idem_client_t *client,
+                     const idem_consumer_options_t *options, idem_error_t *err);
 
 /**
  * Read the counters.

@@ -8,10 +8,10 @@
 
 /* One broker of a client's list, unescaped. */
 typedef struct idemi_url {
-    char *user;     /* NULL: none */
-    char *password; /* NULL: none */
-    char *host;     /* a name or a numeric address, without brackets */
-    char *port;     /* digits */
+    char *user;       /* NULL: none */
+    char *password;   /* NULL: none */
+    char *host;       /* a name or a numeric address, without brackets */
+    char *port;       /* digits */
     bool is_loopback; /* by its name: localhost, 127.0.0.0/8, ::1 */
 } idemi_url_t;
 

@@ -214,7 +214,7 @@ void idemi_answer_renewal(idemi_engine_t *engine, idemi_entry_t *entry)
         }
         return;
     default:
-        assert(!"a renewal in this state");
+        assert(false && "a renewal in this state");
         return;
     }
 }

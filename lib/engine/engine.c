@@ -291,7 +291,7 @@ void idemi_engine_answered(idemi_engine_t *engine, idemi_entry_t *entry,
     case IDEMI_OP_RECORD:
         break;
     }
-    assert(!"the engine does not ask this");
+    assert(false && "the engine does not ask this");
 }
 
 static uint32_t count_try(idemi_engine_t *engine, const idemi_entry_t *entry)

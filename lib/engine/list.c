@@ -36,10 +36,12 @@ void idemi_list_insert(idemi_entry_list_t *list, idemi_entry_t *entry)
         idemi_list_append(list, entry);
         return;
     }
+    idemi_entry_t *after = before ? before->next : list->first;
+    assert(after);
     entry->list = list;
     entry->previous = before;
-    entry->next = before ? before->next : list->first;
-    entry->next->previous = entry;
+    entry->next = after;
+    after->previous = entry;
     if (before) {
         before->next = entry;
     } else {
