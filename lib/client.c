@@ -295,12 +295,13 @@ void idem_client_destroy(idem_client_t *client)
     (void)pthread_mutex_lock(&client->mutex);
     bool runs = client->state == IDEMI_CLIENT_RUNNING;
     (void)pthread_mutex_unlock(&client->mutex);
-    if (runs || idemi_client_is_own_thread(client)) {
+    if (runs || idemi_connection_is_busy(client->connection) ||
+        idemi_client_is_own_thread(client)) {
         /* Left alive: a leak is the smaller harm. */
         idemi_log(&client->logger, IDEM_LOG_ERROR,
                   "idem_client_destroy() was called %s: nothing was freed",
                   runs ? "before idem_client_run() had returned"
-                       : "by a handler");
+                       : "by a handler or callback");
         return;
     }
     idemi_client_wind_down(client);

@@ -57,6 +57,10 @@ static void run_handler(idemi_task_t *task, int64_t now_ms)
         idemi_tasks_t done = {NULL, NULL};
         idemi_tasks_add(&done, &delivery->done);
         idemi_mailbox_post(&consumer->client->mailbox, &done);
+    } else {
+        /* It may be deferred: whoever destroys the client waits for it no
+         * longer. */
+        idemi_mailbox_wake(&consumer->client->mailbox);
     }
 }
 

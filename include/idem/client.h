@@ -169,8 +169,8 @@ IDEM_API void idem_client_stop(idem_client_t *client);
  * Work that handlers have ended by then is still confirmed in the store, so
  * that it is not done again, and what they left is released. Deliveries that
  * are deferred still stay valid until idem_delivery_complete(); their claims
- * run out with the lease. Called by a handler or while idem_client_run() runs,
- * it logs an error and does nothing.
+ * run out with the lease. Called by a handler or a callback of the I/O thread,
+ * or while idem_client_run() runs, it logs an error and does nothing.
  *
  * Threads:   one thread, not a handler's, once idem_client_run() has returned
  *            or the host reactor has let go of the client.

@@ -39,6 +39,15 @@ void idemi_mailbox_post(idemi_mailbox_t *mailbox, idemi_tasks_t *tasks)
     (void)pthread_mutex_unlock(&mailbox->mutex);
 }
 
+void idemi_mailbox_wake(idemi_mailbox_t *mailbox)
+{
+    (void)pthread_mutex_lock(&mailbox->mutex);
+    if (mailbox->wake) {
+        mailbox->wake(mailbox->context);
+    }
+    (void)pthread_mutex_unlock(&mailbox->mutex);
+}
+
 size_t idemi_mailbox_run(idemi_mailbox_t *mailbox, int64_t now_ms)
 {
     size_t count = 0;

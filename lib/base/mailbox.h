@@ -29,6 +29,9 @@ void idemi_mailbox_set_wake(idemi_mailbox_t *mailbox, void (*wake)(void *),
 /* Any thread. Takes all of tasks, which is empty afterwards. */
 void idemi_mailbox_post(idemi_mailbox_t *mailbox, idemi_tasks_t *tasks);
 
+/* Any thread: wakes the receiver although there is nothing for it to run. */
+void idemi_mailbox_wake(idemi_mailbox_t *mailbox);
+
 /* The receiver: runs what has arrived until now, in order. Returns how many
  * tasks ran. */
 size_t idemi_mailbox_run(idemi_mailbox_t *mailbox, int64_t now_ms);

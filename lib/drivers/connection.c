@@ -29,6 +29,7 @@ idem_status_t idemi_connection_create(idemi_connection_t **connection,
     atomic_init(&made->connects, 0);
     atomic_init(&made->disconnects, 0);
     atomic_init(&made->is_connected, false);
+    atomic_init(&made->entered, 0);
     *connection = made;
     return IDEM_OK;
 }
@@ -90,6 +91,21 @@ idem_status_t idemi_connection_result(const idemi_connection_t *connection,
         *err = connection->result;
     }
     return connection->result.status;
+}
+
+void idemi_connection_enter(idemi_connection_t *connection)
+{
+    (void)atomic_fetch_add(&connection->entered, 1);
+}
+
+void idemi_connection_leave(idemi_connection_t *connection)
+{
+    (void)atomic_fetch_sub(&connection->entered, 1);
+}
+
+bool idemi_connection_is_busy(const idemi_connection_t *connection)
+{
+    return atomic_load(&connection->entered) > 0;
 }
 
 void idemi_connection_statistics(const idemi_connection_t *connection,

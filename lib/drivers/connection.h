@@ -29,7 +29,7 @@ typedef struct idemi_connection_config {
     int64_t reconnect_max_ms;
     uint32_t reconnect_tries; /* 0: no limit */
     int64_t stop_timeout_ms;
-    uint64_t seed; /* of the jitter */
+    uint64_t seed;            /* of the jitter */
     idemi_mailbox_t *mailbox; /* its tasks are run on the I/O thread */
     idemi_logger_t logger;
     idem_event_handler_t event_handler;
@@ -76,13 +76,16 @@ idem_status_t idemi_connection_run(idemi_connection_t *connection,
                                    idem_error_t *err);
 
 /* A handler that runs it inside the caller's reactor (drivers/reactor.c). */
-idem_status_t idemi_connection_reactor_handler(
-    idemi_connection_t *connection, struct pn_handler_t **handler,
-    idem_error_t *err);
+idem_status_t idemi_connection_reactor_handler(idemi_connection_t *connection,
+                                               struct pn_handler_t **handler,
+                                               idem_error_t *err);
 
 /* How it ended; IDEM_ERR_STATE while it has not. */
 idem_status_t idemi_connection_result(const idemi_connection_t *connection,
                                       idem_error_t *err);
+
+/* Any thread: the I/O thread is at work in here, perhaps in a callback. */
+bool idemi_connection_is_busy(const idemi_connection_t *connection);
 
 /* Any thread. */
 void idemi_connection_statistics(const idemi_connection_t *connection,

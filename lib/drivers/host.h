@@ -52,6 +52,11 @@ void idemi_connection_event(idemi_connection_t *connection, pn_event_t *event,
  * place where Proton allows calls on it. */
 void idemi_connection_round(idemi_connection_t *connection, int64_t now_ms);
 
+/* Around calls of the functions above by a host whose loop is the program's:
+ * callbacks in between must not destroy the client. */
+void idemi_connection_enter(idemi_connection_t *connection);
+void idemi_connection_leave(idemi_connection_t *connection);
+
 /* Its mailbox; the host sets the wake, the end of the connection
  * removes it. */
 idemi_mailbox_t *idemi_connection_mailbox(const idemi_connection_t *connection);

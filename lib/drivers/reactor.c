@@ -95,6 +95,13 @@ static void wake(void *context)
     interrupt(context);
 }
 
+static void do_round(reactor_host_t *self)
+{
+    idemi_connection_enter(self->connection);
+    idemi_connection_round(self->connection, idemi_now_ms());
+    idemi_connection_leave(self->connection);
+}
+
 /* Only ever brought forward: a round too early is cheaper than a system call
  * for each change. */
 static void arm(idemi_host_t *host, int64_t deadline_ms)
@@ -219,7 +226,7 @@ static void on_readable(pn_selectable_t *selectable)
         self->is_repair_due = false;
         repair_deadlines(self);
     }
-    idemi_connection_round(self->connection, idemi_now_ms());
+    do_round(self);
 }
 
 /* We never set a deadline: this one is another's, see repair_deadlines(). */
@@ -245,7 +252,9 @@ static void on_finalize(pn_selectable_t *selectable)
         self->wire = NULL;
         self->reactor = NULL;
         self->has_finished = true;
+        idemi_connection_enter(self->connection);
         idemi_connection_abandon(self->connection, idemi_now_ms());
+        idemi_connection_leave(self->connection);
     }
 }
 
@@ -266,7 +275,9 @@ static void begin(reactor_host_t *self, pn_reactor_t *reactor)
     pn_reactor_update(reactor, self->selectable);
     idemi_mailbox_set_wake(idemi_connection_mailbox(self->connection), wake,
                            &self->host);
+    idemi_connection_enter(self->connection);
     idemi_connection_begin(self->connection, idemi_now_ms());
+    idemi_connection_leave(self->connection);
 }
 
 static void outer_dispatch(pn_handler_t *handler, pn_event_t *event,
@@ -315,14 +326,16 @@ static void inner_dispatch(pn_handler_t *handler, pn_event_t *event,
     if (type == PN_SELECTABLE_UPDATED) {
         if (self->is_round_due) {
             self->is_round_due = false;
-            idemi_connection_round(self->connection, idemi_now_ms());
+            do_round(self);
         }
         return;
     }
     if (!self->wire || pn_event_connection(event) != self->wire) {
         return;
     }
+    idemi_connection_enter(self->connection);
     idemi_connection_event(self->connection, event, idemi_now_ms());
+    idemi_connection_leave(self->connection);
     if (type == PN_CONNECTION_REMOTE_OPEN) {
         make_close_on_exec(self);
     } else if (type == PN_CONNECTION_UNBOUND) {

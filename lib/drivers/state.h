@@ -34,6 +34,7 @@ struct idemi_connection {
     atomic_uint_fast64_t connects;
     atomic_uint_fast64_t disconnects;
     atomic_bool is_connected;
+    atomic_int entered; /* nested calls of the host */
 
     /* The rest is the I/O thread's. */
     idemi_random_t random;
