@@ -32,20 +32,19 @@ void idemi_list_insert(idemi_entry_list_t *list, idemi_entry_t *entry)
     while (before && before->number > entry->number) {
         before = before->previous;
     }
-    if (before == list->last) {
-        idemi_list_append(list, entry);
-        return;
-    }
     idemi_entry_t *after = before ? before->next : list->first;
-    assert(after);
     entry->list = list;
     entry->previous = before;
     entry->next = after;
-    after->previous = entry;
     if (before) {
         before->next = entry;
     } else {
         list->first = entry;
+    }
+    if (after) {
+        after->previous = entry;
+    } else {
+        list->last = entry;
     }
 }
 
