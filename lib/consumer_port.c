@@ -33,6 +33,9 @@ static void store_answered(idemi_task_t *task, int64_t now_ms)
 
     consumer->asked--;
     idemi_engine_answered(consumer->engine, &delivery->entry, now_ms);
+    if (delivery->entry.has_claim) {
+        atomic_store(&delivery->lease_end_ms, delivery->entry.lease_end_ms);
+    }
 }
 
 static void handler_ended(idemi_task_t *task, int64_t now_ms)
@@ -40,8 +43,8 @@ static void handler_ended(idemi_task_t *task, int64_t now_ms)
     idem_delivery_t *delivery = DELIVERY_OF(task, done);
     idem_consumer_t *consumer = delivery->consumer;
 
-    idemi_engine_handled(consumer->engine, &delivery->entry, true,
-                         delivery->outcome, now_ms);
+    idemi_engine_handled(consumer->engine, &delivery->entry,
+                         !delivery->was_late, delivery->outcome, now_ms);
 }
 
 /* A job, on a worker. */

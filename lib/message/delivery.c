@@ -1,5 +1,6 @@
 #include "message/delivery.h"
 
+#include "base/clock.h"
 #include "identity/utf8.h"
 
 #include <proton/message.h>
@@ -72,6 +73,7 @@ idem_delivery_t *idemi_delivery_create(idemi_completions_t *completions,
     memset(delivery, 0, sizeof *delivery);
     atomic_init(&delivery->handoff, IDEMI_HANDOFF_NONE);
     atomic_init(&delivery->lease_lost, false);
+    atomic_init(&delivery->lease_end_ms, INT64_MAX);
     delivery->encoded = inline_bytes(delivery);
     delivery->encoded_room = room;
     atomic_fetch_add(&completions->references, 1);
@@ -194,6 +196,11 @@ bool idemi_delivery_run(idem_delivery_t *delivery, idem_handler_t handler,
 
     if (!starts(delivery)) {
         return false;
+    }
+    delivery->was_late = idemi_now_ms() >= atomic_load(&delivery->lease_end_ms);
+    if (delivery->was_late) {
+        atomic_store(&delivery->handoff, IDEMI_HANDOFF_ENDED);
+        return true;
     }
     idem_outcome_t outcome = handler(delivery, user);
 

@@ -74,6 +74,8 @@ struct idem_delivery {
     idemi_completions_t *completions;
     atomic_int handoff; /* idemi_handoff_t */
     atomic_bool lease_lost;
+    atomic_int_least64_t lease_end_ms; /* INT64_MAX: there is no claim */
+    bool was_late; /* the handler was not started: its lease was over */
     idem_outcome_t outcome;
     struct pn_message_t *message;
     char *condition;   /* of a reject, or NULL */
@@ -97,9 +99,11 @@ bool idemi_delivery_queue(idem_delivery_t *delivery);
 /* I/O thread: do not start it. False when it has started. */
 bool idemi_delivery_cancel(idem_delivery_t *delivery);
 
-/* On a worker, for what was queued: runs the handler unless it is cancelled.
- * True when the outcome is known and the caller is to post delivery->done;
- * otherwise the delivery may be gone. */
+/* On a worker, for what was queued: runs the handler unless it is cancelled, or
+ * its lease is over: a process that was stopped for a while finds its queue as
+ * it was, and the I/O thread may come later than the workers to cancel it.
+ * True when the outcome is known, or was_late set, and the caller is to post
+ * delivery->done; otherwise the delivery may be gone. */
 bool idemi_delivery_run(idem_delivery_t *delivery, idem_handler_t handler,
                         void *user);
 

@@ -176,6 +176,25 @@ START_TEST(cancelled_delivery_is_queued_again_in_its_place)
 }
 END_TEST
 
+START_TEST(delivery_whose_lease_is_over_does_not_start)
+{
+    idem_delivery_t *delivery = queued();
+
+    atomic_store(&delivery->lease_end_ms, test_now_ms() - 1);
+    ck_assert(run(delivery, IDEM_ACCEPT));
+    ck_assert(delivery->was_late);
+    ck_assert_int_eq(atomic_load(&runs), 0);
+    /* It is claimed anew, and queued again. */
+    atomic_store(&delivery->lease_end_ms, test_now_ms() + 60000);
+    ck_assert(idemi_delivery_queue(delivery));
+    ck_assert(run(delivery, IDEM_ACCEPT));
+    ck_assert(!delivery->was_late);
+    ck_assert_int_eq(atomic_load(&runs), 1);
+    idemi_delivery_destroy(delivery);
+    close_client();
+}
+END_TEST
+
 /* Completing. */
 
 static idem_status_t completed[2];
@@ -638,6 +657,7 @@ int main(void)
     tcase_add_test(tcase, started_delivery_is_not_cancelled);
     tcase_add_test(tcase, cancelled_delivery_may_go_before_the_worker_sees_it);
     tcase_add_test(tcase, cancelled_delivery_is_queued_again_in_its_place);
+    tcase_add_test(tcase, delivery_whose_lease_is_over_does_not_start);
     tcase_add_test(tcase,
                    completing_early_takes_effect_when_the_handler_defers);
     tcase_add_test(tcase, returned_outcome_counts_before_an_early_completion);

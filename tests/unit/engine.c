@@ -243,6 +243,22 @@ START_TEST(handler_is_told_when_its_lease_may_be_lost)
 }
 END_TEST
 
+START_TEST(delivery_that_was_too_late_to_start_is_claimed_anew)
+{
+    idemi_entry_t *a = arrive(0, "a", NULL);
+
+    answer(a, IDEMI_ANSWER_NEW);
+    ck_assert_uint_eq(seen.runs, 1);
+    now += LEASE_MS + 1;
+    idemi_engine_handled(engine, a, false, IDEM_RELEASE, now);
+    look();
+    ck_assert(seen.stores == 1 && a->op.kind == IDEMI_OP_TAKEOVER);
+    answer(a, IDEMI_ANSWER_NEW);
+    ck_assert(seen.runs == 1 && seen.run[0] == a);
+    ck_assert_uint_eq(counts().takeovers, 0);
+}
+END_TEST
+
 START_TEST(outcome_during_a_renewal_is_confirmed_after_it)
 {
     idemi_entry_t *a = arrive(0, "a", NULL);
@@ -502,6 +518,7 @@ int main(void)
     tcase_add_test(store, in_progress_is_held_and_asked_again);
     tcase_add_test(store, slow_handler_keeps_its_claim);
     tcase_add_test(store, handler_is_told_when_its_lease_may_be_lost);
+    tcase_add_test(store, delivery_that_was_too_late_to_start_is_claimed_anew);
     tcase_add_test(store, outcome_during_a_renewal_is_confirmed_after_it);
     tcase_add_test(store, suspect_runs_alone);
     tcase_add_test(store, too_many_attempts_reject);
