@@ -131,7 +131,7 @@ static idem_status_t call_run(call_t **running, int64_t end_ms,
         call->submitter.abandoned = true;
         is_free = call->submitter.pending == 0;
         call->detached = !is_free;
-        (void)pthread_cond_broadcast(&store->work);
+        (void)pthread_cond_broadcast(&store->again);
     } else {
         for (size_t i = 0; i < call->count; i++) {
             if (call->ops[i].answer == IDEMI_ANSWER_FAILED) {
@@ -229,7 +229,7 @@ idem_status_t idem_store_claim(idem_store_t *store, const char *key,
                                idem_error_t *err)
 {
     int64_t end_ms = idemi_end_ms(timeout_ms);
-    idemi_op_t op;
+    idemi_op_t op = {.answer = IDEMI_ANSWER_NONE};
     bool suspect = false;
     idem_status_t status;
 
@@ -310,7 +310,7 @@ idem_status_t idem_store_confirm(idem_store_t *store, const idem_claim_t *claim,
                                  int64_t timeout_ms, idem_error_t *err)
 {
     idem_status_t status = check_claim(store, claim, timeout_ms, err);
-    idemi_op_t op;
+    idemi_op_t op = {.answer = IDEMI_ANSWER_NONE};
 
     if (status == IDEM_OK && claim->state != IDEM_CLAIM_NEW) {
         status = idemi_error(err, IDEM_ERR_ARG,
@@ -334,7 +334,7 @@ idem_status_t idem_store_release(idem_store_t *store, const idem_claim_t *claim,
                                  idem_error_t *err)
 {
     idem_status_t status = check_claim(store, claim, timeout_ms, err);
-    idemi_op_t op;
+    idemi_op_t op = {.answer = IDEMI_ANSWER_NONE};
 
     if (status == IDEM_OK) {
         status =
@@ -348,7 +348,7 @@ idem_status_t idem_store_renew(idem_store_t *store, idem_claim_t *claim,
                                int64_t timeout_ms, idem_error_t *err)
 {
     idem_status_t status = check_claim(store, claim, timeout_ms, err);
-    idemi_op_t op;
+    idemi_op_t op = {.answer = IDEMI_ANSWER_NONE};
 
     if (status == IDEM_OK) {
         status =

@@ -91,13 +91,22 @@ static void gather_from_locked(idemi_lane_t *lane, idemi_submitter_t *submitter)
     submitter->queue = left;
 }
 
-/* Takes what waits, in turn from each submitter. */
+/* The submitter is in no list; it is put at the end if something is left. */
+static void gather_one_locked(idemi_lane_t *lane, idemi_submitter_t *submitter)
+{
+    gather_from_locked(lane, submitter);
+    submitter->is_ready = submitter->queue.first != NULL;
+    if (submitter->is_ready) {
+        DL_APPEND(lane->store->ready, submitter);
+    }
+}
+
+/* Takes what waits. Who is first now is last the next time. */
 static bool gather_locked(idemi_lane_t *lane)
 {
     idem_store_t *store = lane->store;
-    idemi_submitter_t *submitter;
-    idemi_submitter_t *next;
-    idemi_submitter_t *first = store->ready;
+    const idemi_submitter_t *last = NULL;
+    bool is_last = false;
 
     lane->count = 0;
     lane->limit =
@@ -105,19 +114,17 @@ static bool gather_locked(idemi_lane_t *lane)
     if (lane->limit < IDEMI_SHARE_OPS || lane->limit > IDEMI_BATCH_OPS) {
         lane->limit = IDEMI_BATCH_OPS;
     }
-    DL_FOREACH_SAFE(store->ready, submitter, next) {
-        gather_from_locked(lane, submitter);
-        if (!submitter->queue.first) {
-            submitter->is_ready = false;
-            DL_DELETE(store->ready, submitter);
+    while (store->ready && !is_last && lane->count < lane->limit) {
+        idemi_submitter_t *submitter = store->ready;
+        if (!last) {
+            last = submitter->prev; /* of the head: the list's end */
         }
-    }
-    if (first && first->is_ready) {
-        DL_DELETE(store->ready, first);
-        DL_APPEND(store->ready, first);
+        is_last = submitter == last;
+        DL_DELETE(store->ready, submitter);
+        gather_one_locked(lane, submitter);
     }
     if (store->ready && lane->count > 0 && store->idle_lanes > 0) {
-        (void)pthread_cond_broadcast(&store->work);
+        (void)pthread_cond_signal(&store->work);
     }
     return lane->count > 0;
 }
@@ -210,7 +217,7 @@ static void succeeded(idemi_lane_t *lane)
         atomic_store(&store->available, true);
         store->recoveries++;
         /* Lanes that wait to repeat theirs need wait no longer. */
-        (void)pthread_cond_broadcast(&store->work);
+        (void)pthread_cond_broadcast(&store->again);
     }
     (void)pthread_mutex_unlock(&store->mutex);
     if (is_news) {
@@ -261,7 +268,7 @@ static void pause_lane(idemi_lane_t *lane, size_t from, uint32_t tries)
             is_abandoned = lane->batch[i]->submitter->abandoned;
         }
         if (is_abandoned ||
-            !idemi_wait_until(&store->work, &store->mutex, end_ms)) {
+            !idemi_wait_until(&store->again, &store->mutex, end_ms)) {
             break;
         }
     }

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,28 @@ static int64_t share_of(const idemi_postgres_t *postgres, int64_t pages)
     return share < SHARE_PAGES ? SHARE_PAGES : (int64_t)share;
 }
 
+/* The leaves that the server named; false when memory ran out. */
+static bool fill_walk(idemi_purge_walk_t *walk, const PGresult *rows)
+{
+    size_t count = (size_t)PQntuples(rows);
+
+    walk->leaves = calloc(count + 1, sizeof *walk->leaves);
+    walk->pages = calloc(count + 1, sizeof *walk->pages);
+    if (!walk->leaves || !walk->pages) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool fits =
+            idemi_sql_quote(walk->leaves[i], PQgetvalue(rows, (int)i, 0),
+                            PQgetvalue(rows, (int)i, 1));
+        assert(fits); /* names are cut by the server */
+        (void)fits;
+        walk->pages[i] = idemi_get_int8(PQgetvalue(rows, (int)i, 2));
+    }
+    walk->count = count;
+    return true;
+}
+
 static idem_status_t begin_walk(idemi_postgres_session_t *session,
                                 idemi_purge_walk_t *walk, int64_t timeout_ms,
                                 idem_error_t *err)
@@ -138,28 +161,11 @@ static idem_status_t begin_walk(idemi_postgres_session_t *session,
     if (status != IDEM_OK) {
         return status;
     }
-    size_t count = (size_t)PQntuples(step.result);
-    walk->leaves = calloc(count + 1, sizeof *walk->leaves);
-    walk->pages = calloc(count + 1, sizeof *walk->pages);
-    if (!walk->leaves || !walk->pages) {
+    if (!fill_walk(walk, step.result)) {
         status = idemi_error(err, IDEM_ERR_MEMORY, "out of memory");
-    }
-    for (size_t i = 0; status == IDEM_OK && i < count; i++) {
-        walk->pages[i] = idemi_get_int8(PQgetvalue(step.result, (int)i, 2));
-        if (!idemi_sql_quote(walk->leaves[i],
-                             PQgetvalue(step.result, (int)i, 0),
-                             PQgetvalue(step.result, (int)i, 1))) {
-            status = idemi_error(err, IDEM_ERR_STORE,
-                                 "a partition has too long a name: %.100s",
-                                 PQgetvalue(step.result, (int)i, 1));
-        }
-    }
-    idemi_steps_clear(&step, 1);
-    if (status == IDEM_OK) {
-        walk->count = count;
-    } else {
         idemi_purge_walk_finish(walk);
     }
+    idemi_steps_clear(&step, 1);
     return status;
 }
 
@@ -191,7 +197,7 @@ static idem_status_t purge_pages(idemi_postgres_session_t *session,
     }
     (void)snprintf(first, sizeof first, "%lld", (long long)walk->page);
     (void)snprintf(last, sizeof last, "%lld",
-                   (long long)(walk->page + walk->chunk));
+                   (long long)walk->page + (long long)walk->chunk);
     step.sql = walk->sql;
     idemi_step_text(&step, IDEMI_OID_INT8, first);
     idemi_step_text(&step, IDEMI_OID_INT8, last);

@@ -465,11 +465,12 @@ static idem_status_t look(batch_t *batch, idem_error_t *err)
 static bool reserve(idemi_postgres_session_t *session, size_t count)
 {
     if (session->sorted_room < count) {
-        idemi_op_t **grown =
-            realloc(session->sorted, count * sizeof *session->sorted);
+        /* NOLINTNEXTLINE(bugprone-sizeof-expression): of a pointer. */
+        idemi_op_t **grown = calloc(count, sizeof *grown);
         if (!grown) {
             return false;
         }
+        free((void *)session->sorted);
         session->sorted = grown;
         session->sorted_room = count;
     }
@@ -493,7 +494,8 @@ idem_status_t idemi_postgres_execute(idemi_session_t *session, idemi_op_t **ops,
         ops[i]->suspect = false;
         ops[i]->attempts = 0;
     }
-    qsort(batch.ops, count, sizeof(idemi_op_t *), compare_ops);
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): of a pointer. */
+    qsort((void *)batch.ops, count, sizeof *batch.ops, compare_ops);
 
     for (int round = 0; status == IDEM_OK && batch.count > 0; round++) {
         if (round == ROUNDS) {

@@ -22,9 +22,9 @@ static const struct {
     {"keepalives_count", "3"},
 };
 
-static const char *given(const idemi_target_t *target, const char *keyword)
+static const char *given(const PQconninfoOption *options, const char *keyword)
 {
-    for (const PQconninfoOption *o = target->options; o->keyword; o++) {
+    for (const PQconninfoOption *o = options; o->keyword; o++) {
         if (strcmp(o->keyword, keyword) == 0) {
             return o->val;
         }
@@ -32,17 +32,19 @@ static const char *given(const idemi_target_t *target, const char *keyword)
     return NULL;
 }
 
-/* Hosts may come from the environment as well; a service file is left to
- * libpq, as one target. */
-static const char *hosts_of(const idemi_target_t *target, const char *keyword,
-                            const char *variable)
+/* Copies the list of a keyword. It may come from the environment as well, which
+ * is among libpq's defaults; a service that the connection string names is left
+ * to libpq, as one target. False when memory ran out. */
+static bool copy_list(char **list, const idemi_target_t *target,
+                      const PQconninfoOption *defaults, const char *keyword)
 {
-    const char *value = given(target, keyword);
+    const char *value = given(target->options, keyword);
 
-    if (!value && !given(target, "service") && !getenv("PGSERVICE")) {
-        value = getenv(variable);
+    if (!value && !given(target->options, "service")) {
+        value = given(defaults, keyword);
     }
-    return value;
+    *list = value ? strdup(value) : NULL;
+    return !value || *list;
 }
 
 static size_t elements(const char *list)
@@ -79,8 +81,10 @@ idem_status_t idemi_target_init(idemi_target_t *target, const char *conninfo,
                                 int64_t deadline_ms, idem_error_t *err)
 {
     char *message = NULL;
+    PQconninfoOption *defaults;
     size_t addresses;
 
+    memset(target, 0, sizeof *target);
     target->options = PQconninfoParse(conninfo, &message);
     if (!target->options) {
         idem_status_t status =
@@ -92,8 +96,17 @@ idem_status_t idemi_target_init(idemi_target_t *target, const char *conninfo,
         PQfreemem(message);
         return status;
     }
-    target->hosts = elements(hosts_of(target, "host", "PGHOST"));
-    addresses = elements(hosts_of(target, "hostaddr", "PGHOSTADDR"));
+    defaults = PQconndefaults();
+    if (!defaults || !copy_list(&target->names, target, defaults, "host") ||
+        !copy_list(&target->addresses, target, defaults, "hostaddr") ||
+        !copy_list(&target->ports, target, defaults, "port")) {
+        PQconninfoFree(defaults);
+        idemi_target_finish(target);
+        return idemi_error(err, IDEM_ERR_MEMORY, "out of memory");
+    }
+    PQconninfoFree(defaults);
+    target->hosts = elements(target->names);
+    addresses = elements(target->addresses);
     if (addresses > target->hosts) {
         target->hosts = addresses;
     }
@@ -110,7 +123,10 @@ idem_status_t idemi_target_init(idemi_target_t *target, const char *conninfo,
 void idemi_target_finish(idemi_target_t *target)
 {
     PQconninfoFree(target->options);
-    target->options = NULL;
+    free(target->names);
+    free(target->addresses);
+    free(target->ports);
+    memset(target, 0, sizeof *target);
 }
 
 PGconn *idemi_target_connect(const idemi_target_t *target, size_t host)
@@ -123,9 +139,9 @@ PGconn *idemi_target_connect(const idemi_target_t *target, size_t host)
     char *port = NULL;
     PGconn *connection = NULL;
 
-    if (!element(&name, hosts_of(target, "host", "PGHOST"), host) ||
-        !element(&address, hosts_of(target, "hostaddr", "PGHOSTADDR"), host) ||
-        !element(&port, hosts_of(target, "port", "PGPORT"), host)) {
+    if (!element(&name, target->names, host) ||
+        !element(&address, target->addresses, host) ||
+        !element(&port, target->ports, host)) {
         goto done;
     }
     for (const PQconninfoOption *o = target->options;
@@ -139,12 +155,12 @@ PGconn *idemi_target_connect(const idemi_target_t *target, size_t host)
         }
     }
     for (size_t i = 0; i < sizeof additions / sizeof *additions; i++) {
-        if (!given(target, additions[i].keyword)) {
+        if (!given(target->options, additions[i].keyword)) {
             keywords[count] = additions[i].keyword;
             values[count++] = additions[i].value;
         }
     }
-    if (!given(target, "tcp_user_timeout")) {
+    if (!given(target->options, "tcp_user_timeout")) {
         keywords[count] = "tcp_user_timeout";
         values[count++] = target->tcp_user_timeout;
     }

@@ -13,6 +13,10 @@
 typedef struct idemi_target {
     PQconninfoOption *options;
     size_t hosts; /* at least 1 */
+    /* Lists, separated by commas; NULL: what libpq does without. */
+    char *names;
+    char *addresses;
+    char *ports;
     char tcp_user_timeout[24];
 } idemi_target_t;
 

@@ -57,14 +57,21 @@ bool idemi_condition_init(pthread_cond_t *condition)
 /* The mutex and the conditions, or none of them. */
 static bool init_locks(idem_store_t *store)
 {
+    pthread_cond_t *const conditions[] = {&store->work, &store->again,
+                                          &store->admin};
+    size_t made = 0;
+
     if (pthread_mutex_init(&store->mutex, NULL) != 0) {
         return false;
     }
-    if (idemi_condition_init(&store->work)) {
-        if (idemi_condition_init(&store->admin)) {
-            return true;
-        }
-        (void)pthread_cond_destroy(&store->work);
+    while (made < 3 && idemi_condition_init(conditions[made])) {
+        made++;
+    }
+    if (made == 3) {
+        return true;
+    }
+    while (made > 0) {
+        (void)pthread_cond_destroy(conditions[--made]);
     }
     (void)pthread_mutex_destroy(&store->mutex);
     return false;
@@ -75,6 +82,7 @@ static void stop_threads(idem_store_t *store)
     (void)pthread_mutex_lock(&store->mutex);
     store->stopping = true;
     (void)pthread_cond_broadcast(&store->work);
+    (void)pthread_cond_broadcast(&store->again);
     (void)pthread_cond_broadcast(&store->admin);
     (void)pthread_mutex_unlock(&store->mutex);
     for (uint32_t i = 0; i < store->config.lanes; i++) {
@@ -154,6 +162,7 @@ void idem_store_destroy(idem_store_t *store)
     }
     store->backend->table->destroy(store->backend);
     (void)pthread_cond_destroy(&store->admin);
+    (void)pthread_cond_destroy(&store->again);
     (void)pthread_cond_destroy(&store->work);
     (void)pthread_mutex_destroy(&store->mutex);
     free(store->lanes);

@@ -84,7 +84,9 @@ struct idem_store {
     atomic_bool available; /* written under mutex */
 
     pthread_mutex_t mutex;
-    pthread_cond_t work;  /* lanes: a queue, a recovery, or the end */
+    pthread_cond_t work;  /* idle lanes: a queue, or the end */
+    pthread_cond_t again; /* lanes that wait to repeat: a recovery, something
+                             to give up, or the end */
     pthread_cond_t admin; /* the purger, and calls that wait for the session */
 
     /* Guarded by mutex. */

@@ -61,8 +61,10 @@ void idemi_submitter_queue_locked(idemi_submitter_t *submitter,
         submitter->is_ready = true;
         DL_APPEND(store->ready, submitter);
     }
-    if (store->idle_lanes > 0) {
+    if (store->idle_lanes > 0 && store->queued >= IDEMI_SHARE_OPS) {
         (void)pthread_cond_broadcast(&store->work);
+    } else if (store->idle_lanes > 0) {
+        (void)pthread_cond_signal(&store->work);
     }
 }
 
@@ -124,7 +126,7 @@ void idemi_submitter_abandon(idemi_submitter_t *submitter)
     submitter->abandoned = true;
     idemi_submitter_unqueue_locked(submitter, &rest);
     /* A lane that waits to repeat a batch drops ours from it. */
-    (void)pthread_cond_broadcast(&store->work);
+    (void)pthread_cond_broadcast(&store->again);
     (void)pthread_mutex_unlock(&store->mutex);
     fail(submitter, &rest);
 }

@@ -644,7 +644,6 @@ START_TEST(a_late_call_names_the_reason)
 }
 END_TEST
 
-/* A consumer waits until the table is mended; a program decides itself. */
 static bool is_queued(void *user)
 {
     bool queued;
@@ -695,6 +694,7 @@ START_TEST(a_late_call_does_not_hurry_what_was_in_its_batch)
 }
 END_TEST
 
+/* A consumer waits until the table is mended; a program decides itself. */
 START_TEST(a_call_that_is_refused_says_so_at_once)
 {
     idem_claim_t claim = {0};
