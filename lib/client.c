@@ -230,7 +230,13 @@ idem_status_t idem_client_run(idem_client_t *client, idem_error_t *err)
         return status;
     }
     status = idemi_connection_run(client->connection, err);
-    set_state(client, IDEMI_CLIENT_STOPPED);
+    if (idemi_connection_result(client->connection, NULL) == IDEM_ERR_STATE) {
+        /* It could not begin: nothing has changed. */
+        idemi_client_stop_workers(client);
+        set_state(client, IDEMI_CLIENT_NEW);
+    } else {
+        set_state(client, IDEMI_CLIENT_STOPPED);
+    }
     return status;
 }
 

@@ -9,6 +9,8 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 /* One thread and one proactor with one connection: the well-trodden part of
  * the proactor. Nothing here is called by two threads but interrupt(). */
@@ -165,6 +167,25 @@ static void take_batch(proactor_host_t *host, pn_event_batch_t *batch)
     }
 }
 
+/* Proton 0.37 needs four of them for a proactor, and crashes where it does not
+ * get them all. */
+static bool has_descriptors(void)
+{
+    int fds[4];
+    size_t count = 0;
+    bool has_all = true;
+
+    while (has_all && count < sizeof fds / sizeof *fds) {
+        fds[count] = eventfd(0, EFD_CLOEXEC);
+        has_all = fds[count] >= 0;
+        count += has_all ? 1 : 0;
+    }
+    while (count > 0) {
+        (void)close(fds[--count]);
+    }
+    return has_all;
+}
+
 idem_status_t idemi_connection_run(idemi_connection_t *connection,
                                    idem_error_t *err)
 {
@@ -178,7 +199,7 @@ idem_status_t idemi_connection_run(idemi_connection_t *connection,
     host->connection = connection;
     host->mailbox = idemi_connection_mailbox(connection);
     host->armed_ms = INT64_MAX;
-    host->proactor = pn_proactor();
+    host->proactor = has_descriptors() ? pn_proactor() : NULL;
     if (!host->proactor) {
         free(host);
         return idemi_error(err, IDEM_ERR_SYSTEM,

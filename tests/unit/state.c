@@ -7,11 +7,14 @@
 #include <proton/reactor.h>
 
 #include <check.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static idem_client_options_t client_options;
 static idem_consumer_options_t consumer_options;
@@ -138,6 +141,30 @@ START_TEST(client_runs_once)
     expect_state_error(
         idem_consumer_create(NULL, client, &consumer_options, &err), &err);
     ck_assert_int_eq(atomic_load(&ends_told), 1);
+}
+END_TEST
+
+START_TEST(client_that_could_not_begin_may_run_later)
+{
+    struct rlimit limit;
+    struct rlimit none;
+    idem_error_t err;
+    int used = open("/dev/null", O_RDONLY);
+
+    ck_assert_int_ge(used, 0);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    /* Enough for a part of what it needs is not enough. */
+    for (rlim_t more = 1; more < 5; more++) {
+        none.rlim_cur = (rlim_t)used + more;
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+        ck_assert_int_eq(idem_client_run(client, &err), IDEM_ERR_SYSTEM);
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        ck_assert_int_eq(err.status, IDEM_ERR_SYSTEM);
+    }
+    close(used);
+    idem_client_stop(client);
+    ck_assert_int_eq(idem_client_run(client, NULL), IDEM_OK);
 }
 END_TEST
 
@@ -296,6 +323,7 @@ int main(void)
     tcase_add_test(tcase, client_without_a_consumer_does_not_run);
     tcase_add_test(tcase, stop_before_run_ends_it_at_once);
     tcase_add_test(tcase, client_runs_once);
+    tcase_add_test(tcase, client_that_could_not_begin_may_run_later);
     tcase_add_test(tcase, running_client_refuses_what_it_must);
     tcase_add_test(tcase, tries_are_limited_where_that_is_asked_for);
     tcase_add_test(tcase, signal_handler_may_stop_it);
