@@ -149,14 +149,14 @@ START_TEST(a_blocked_statement_ends_behind_the_pooler)
 {
     question_t question;
 
-    rig.options.deadline_ms = 600;
+    rig.options.deadline_ms = test_scaled_ms(1000);
     rig.options.connections = 1;
     store_rig_open(&rig);
     store_rig_exec(&rig, "BEGIN");
     store_rig_row(&rig, "k", "CLAIMED", "they", 60000, 0);
     question_set(&question, IDEMI_OP_CLAIM, "k", "t");
     asker_submit(rig.asker, &question, 1);
-    ck_assert(!asker_wait(rig.asker, 2000));
+    ck_assert(!asker_wait(rig.asker, 3000));
     ck_assert_int_eq(asker_outages(rig.asker), 1);
     store_rig_exec(&rig, "COMMIT");
     ck_assert(asker_wait(rig.asker, WAIT_MS));
