@@ -134,8 +134,8 @@ static idem_status_t prepare(idemi_postgres_t *postgres, idem_error_t *err)
     idem_status_t status = open_session(&postgres->base, &session, &local);
 
     if (status == IDEM_OK && postgres->options.create_schema) {
-        status = idemi_postgres_create_schema(
-            session, postgres->options.deadline_ms, &local);
+        status =
+            idemi_postgres_create_schema(session, IDEM_WAIT_FOREVER, &local);
     }
     if (status == IDEM_OK) {
         status =

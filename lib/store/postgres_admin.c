@@ -1,5 +1,6 @@
 #include "store/postgres.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <assert.h>
@@ -25,6 +26,16 @@ static int64_t shorter(int64_t timeout_ms, int64_t deadline_ms)
 {
     return timeout_ms >= 0 && timeout_ms < deadline_ms ? timeout_ms
                                                        : deadline_ms;
+}
+
+/* Connecting included, a call ends when its time is up. */
+static void begin_call(idemi_postgres_session_t *session, int64_t timeout_ms)
+{
+    int64_t now_ms = idemi_now_ms();
+
+    session->connection.end_ms =
+        timeout_ms < 0 || timeout_ms > INT64_MAX - now_ms ? INT64_MAX
+                                                          : now_ms + timeout_ms;
 }
 
 /* True: it is there, or the answer is in *status. */
@@ -54,6 +65,7 @@ idem_status_t idemi_postgres_create_schema(idemi_session_t *session,
     idem_status_t status;
     char *sql = NULL;
 
+    begin_call(s, timeout_ms);
     /* Asked first: IF NOT EXISTS wants the right to create even when there is
      * nothing to do. */
     if (has_table(s, limit_ms, &status, err)) {
@@ -92,6 +104,7 @@ idem_status_t idemi_postgres_count(idemi_session_t *session, int64_t timeout_ms,
     };
     idem_status_t status;
 
+    begin_call(s, timeout_ms);
     /* The session's own limit is too short for a large table. */
     (void)snprintf(
         limit, sizeof limit, "%lld",
@@ -219,6 +232,7 @@ idem_status_t idemi_postgres_purge(idemi_session_t *session, bool sweep,
     int64_t limit_ms = shorter(timeout_ms, s->postgres->options.deadline_ms);
     idem_status_t status = IDEM_OK;
 
+    begin_call(s, timeout_ms);
     *removed = 0;
     *more = false;
     if (walk->leaf == walk->count) {

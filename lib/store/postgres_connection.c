@@ -43,6 +43,7 @@ void idemi_connection_init(idemi_connection_t *connection,
     connection->target = target;
     connection->limit_ms = limit_ms;
     connection->deadline_ms = deadline_ms;
+    connection->end_ms = INT64_MAX;
     connection->pg = NULL;
     connection->is_limited = false;
     connection->made = 0;
@@ -103,10 +104,20 @@ static int wait_socket(PGconn *pg, short events, int64_t end_ms)
     }
 }
 
+/* The end of a wait for so long; negative: without limit of its own. */
+static int64_t end_of(const idemi_connection_t *connection, int64_t now_ms,
+                      int64_t timeout_ms)
+{
+    return timeout_ms >= 0 && timeout_ms < connection->end_ms - now_ms
+               ? now_ms + timeout_ms
+               : connection->end_ms;
+}
+
 static idem_status_t connect_to(idemi_connection_t *connection, size_t host,
                                 idem_error_t *err)
 {
-    int64_t end_ms = idemi_now_ms() + connection->deadline_ms;
+    int64_t start_ms = idemi_now_ms();
+    int64_t end_ms = end_of(connection, start_ms, connection->deadline_ms);
     PostgresPollingStatusType want = PGRES_POLLING_WRITING;
     PGconn *pg = idemi_target_connect(connection->target, host);
 
@@ -128,7 +139,7 @@ static idem_status_t connect_to(idemi_connection_t *connection, size_t host,
                 "no connection to PostgreSQL at \"%s\", port %s, within %lld "
                 "ms",
                 name ? name : "", PQport(pg) ? PQport(pg) : "",
-                (long long)connection->deadline_ms);
+                (long long)(end_ms - start_ms));
             PQfinish(pg);
             return status;
         }
@@ -342,9 +353,9 @@ static idem_status_t exchange_steps(idemi_connection_t *connection,
     outcome = OUTCOME_LOST;
     connection->sent_at_ms = idemi_now_ms();
     if (send_all(connection->pg, &exchange)) {
-        outcome = receive_all(
-            connection->pg, &exchange,
-            timeout_ms < 0 ? INT64_MAX : connection->sent_at_ms + timeout_ms);
+        outcome =
+            receive_all(connection->pg, &exchange,
+                        end_of(connection, connection->sent_at_ms, timeout_ms));
     }
     if (outcome != OUTCOME_DONE) {
         status = lost(connection, &exchange, writes, outcome, timeout_ms);

@@ -40,6 +40,7 @@ typedef struct idemi_connection {
     const idemi_target_t *target;
     const char *limit_ms; /* of one statement, as text, at the server */
     int64_t deadline_ms;  /* for connecting to one host, and for one pipeline */
+    int64_t end_ms;       /* no wait goes on beyond it; INT64_MAX: none */
     PGconn *pg;           /* NULL: not connected */
     bool is_limited;      /* limit_ms holds for the session */
     uint64_t made;        /* how many connections were made */

@@ -3,6 +3,7 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 /* What runs on the store's own session: the timer that purges, and the calls
  * that are not operations on keys. */
@@ -113,7 +114,12 @@ static idem_status_t run_purge(idem_store_t *store, job_t *job,
 /* Time that is left, as a backend takes it. */
 static int64_t left_ms(int64_t end_ms)
 {
-    return end_ms == INT64_MAX ? IDEM_WAIT_FOREVER : end_ms - idemi_now_ms();
+    int64_t left = end_ms - idemi_now_ms();
+
+    if (end_ms == INT64_MAX) {
+        return IDEM_WAIT_FOREVER;
+    }
+    return left > 0 ? left : 0;
 }
 
 /* Runs a job until it is through, repeating it while the server is out of
@@ -137,6 +143,12 @@ static idem_status_t run_job(idem_store_t *store, job_t *job,
                            (long long)timeout_ms);
     }
     for (;;) {
+        if (idemi_now_ms() >= end_ms) {
+            status = idemi_error(&local, IDEM_ERR_TIMEOUT,
+                                 "not through within %lld ms",
+                                 (long long)timeout_ms);
+            break;
+        }
         status = session_take(store, end_ms, &local);
         if (status != IDEM_OK) {
             break;
@@ -163,12 +175,6 @@ static idem_status_t run_job(idem_store_t *store, job_t *job,
                 break;
             }
         } else {
-            break;
-        }
-        if (idemi_now_ms() >= end_ms) {
-            status = idemi_error(&local, IDEM_ERR_TIMEOUT,
-                                 "not through within %lld ms",
-                                 (long long)timeout_ms);
             break;
         }
     }
@@ -272,7 +278,7 @@ static void *run_purger(void *argument)
 
 idem_status_t idemi_purger_start(idem_store_t *store, idem_error_t *err)
 {
-    if (pthread_create(&store->purger, NULL, run_purger, store) != 0) {
+    if (idemi_thread_create(&store->purger, run_purger, store) != 0) {
         return idemi_error(err, IDEM_ERR_SYSTEM, "no thread for the purge");
     }
     store->has_purger = true;

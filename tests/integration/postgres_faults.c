@@ -207,6 +207,34 @@ START_TEST(a_silent_server_does_not_hold_up_create)
 }
 END_TEST
 
+/* Whatever the deadline is, and whether there is a connection yet or not. */
+START_TEST(a_silent_server_does_not_hold_up_a_count)
+{
+    idem_store_counts_t counts;
+    idem_error_t err;
+    int64_t start_ms;
+
+    rig.options.deadline_ms = 60000;
+    store_rig_open(&rig);
+    ck_assert_int_eq(idem_store_count(rig.store, &counts, WAIT_MS, &err),
+                     IDEM_OK);
+    proxy_stall(proxy, true);
+    start_ms = test_now_ms();
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(idem_store_count(rig.store, &counts, 200, &err),
+                         IDEM_ERR_TIMEOUT);
+    }
+    for (int i = 0; i < 2000; i++) {
+        ck_assert_int_eq(idem_store_count(rig.store, &counts, i % 2, &err),
+                         IDEM_ERR_TIMEOUT);
+    }
+    ck_assert_int_lt(test_now_ms() - start_ms, test_scaled_ms(10000));
+    proxy_stall(proxy, false);
+    ck_assert_int_eq(idem_store_count(rig.store, &counts, WAIT_MS, &err),
+                     IDEM_OK);
+}
+END_TEST
+
 /* One of several hosts is silent: the next one has its turn. */
 START_TEST(a_silent_first_host_is_passed_over)
 {
@@ -474,6 +502,7 @@ int main(void)
                    a_lost_answer_of_one_statement_is_settled_by_the_token);
     tcase_add_test(proxied, a_silent_server_is_given_up_at_the_deadline);
     tcase_add_test(proxied, a_silent_server_does_not_hold_up_create);
+    tcase_add_test(proxied, a_silent_server_does_not_hold_up_a_count);
     tcase_add_test(proxied, a_silent_first_host_is_passed_over);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
