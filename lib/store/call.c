@@ -252,22 +252,15 @@ idem_status_t idem_store_claim(idem_store_t *store, const char *key,
                        store->token_prefix,
                        (unsigned long long)atomic_fetch_add(&store->claims, 1));
     }
-    for (;;) {
-        status = call_one(store, IDEMI_OP_CLAIM, key, claim->token, false,
+    status = call_one(store, IDEMI_OP_CLAIM, key, claim->token, false, end_ms,
+                      timeout_ms, &op, err);
+    if (status == IDEM_OK && op.answer == IDEMI_ANSWER_EXPIRED) {
+        suspect = op.suspect;
+        status = call_one(store, IDEMI_OP_TAKEOVER, key, claim->token, false,
                           end_ms, timeout_ms, &op, err);
-        if (status == IDEM_OK && op.answer == IDEMI_ANSWER_EXPIRED) {
-            suspect = op.suspect;
-            status = call_one(store, IDEMI_OP_TAKEOVER, key, claim->token,
-                              false, end_ms, timeout_ms, &op, err);
-        } else {
-            suspect = false;
-        }
-        if (status != IDEM_OK) {
-            return status;
-        }
-        if (op.answer != IDEMI_ANSWER_EXPIRED) {
-            break;
-        }
+    }
+    if (status != IDEM_OK) {
+        return status;
     }
     claim->state = op.answer == IDEMI_ANSWER_NEW    ? IDEM_CLAIM_NEW
                    : op.answer == IDEMI_ANSWER_DONE ? IDEM_CLAIM_DONE

@@ -3,6 +3,7 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <string.h>
 #include <utlist.h>
@@ -399,7 +400,7 @@ idem_status_t idemi_lane_start(idemi_lane_t *lane, idem_store_t *store,
     if (status != IDEM_OK) {
         return status;
     }
-    if (pthread_create(&lane->thread, NULL, run, lane) != 0) {
+    if (idemi_thread_create(&lane->thread, run, lane) != 0) {
         return idemi_error(err, IDEM_ERR_SYSTEM,
                            "no thread for a connection of the store");
     }
