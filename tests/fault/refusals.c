@@ -195,7 +195,7 @@ START_TEST(login_that_cannot_be_checked_is_tried_again)
 }
 END_TEST
 
-/* D03: the failure is the login's, and backed off. */
+/* D03: it is no refusal of the user. */
 START_TEST(login_that_is_cut_off_is_tried_again)
 {
     peer_options_t options = {.cut_after_mechanisms = true};
@@ -205,7 +205,8 @@ START_TEST(login_that_is_cut_off_is_tried_again)
     ck_assert(
         runner_wait_event(stage.runner, IDEM_EVENT_DISCONNECTED, 5, WAIT_MS));
     expect_growing(IDEM_EVENT_DISCONNECTED, 5, 20, 200);
-    ck_assert_ptr_nonnull(strstr(noted[0].error.message, "login"));
+    ck_assert_int_eq(noted[0].error.status, IDEM_ERR_CONNECTION);
+    ck_assert_ptr_nonnull(strstr(noted[0].error.message, peer_url(stage.peer)));
     stage_close(&stage);
 }
 END_TEST
