@@ -41,6 +41,8 @@ static char survivor_path[SCENE_PATH_BYTES];
 static char lease[16];
 static const char *const arguments[] = {"--prefetch", "100", "--lease", lease,
                                         "--handler",  "2",   NULL};
+static const char *const in_reactor[] = {
+    "--prefetch", "100", "--lease", lease, "--handler", "2", "--reactor", NULL};
 
 static void setup(void)
 {
@@ -133,7 +135,8 @@ static void live_and_die(int number)
     snprintf(name, sizeof name, "victim%d", number);
     snprintf(prefix, sizeof prefix, "batch-%d-", number);
     scene_path(&scene, path, sizeof path, name);
-    victim = scene_worker(&scene, path, arguments);
+    victim =
+        scene_worker(&scene, path, number % 2 == 0 ? arguments : in_reactor);
     ck_assert(management_wait(scene.management, scene.queue, "consumerCount",
                               consumers, STEP_MS));
     ck_assert(send_numbered(scene.url, scene.queue, prefix, BATCH));

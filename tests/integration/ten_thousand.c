@@ -48,6 +48,8 @@ static void fill(size_t n, compose_message_t *message, void *user)
 START_TEST(ten_thousand_each_sent_twice_are_handled_once)
 {
     static const char *const more[] = {"--prefetch", "500", NULL};
+    static const char *const in_reactor[] = {"--prefetch", "500", "--reactor",
+                                             NULL};
     process_t *workers[WORKERS];
     char paths[WORKERS][SCENE_PATH_BYTES];
     journal_t *all = journal_create();
@@ -57,7 +59,7 @@ START_TEST(ten_thousand_each_sent_twice_are_handled_once)
 
         snprintf(name, sizeof name, "worker%d", i);
         scene_path(&scene, paths[i], sizeof paths[i], name);
-        workers[i] = scene_worker(&scene, paths[i], more);
+        workers[i] = scene_worker(&scene, paths[i], i == 0 ? more : in_reactor);
     }
     ck_assert(management_wait(scene.management, scene.queue, "consumerCount",
                               WORKERS, END_MS));

@@ -5,10 +5,14 @@
  * told. On SIGTERM it stops in order and prints its statistics. */
 #include <idem/idem.h>
 
+#include <proton/handlers.h>
+#include <proton/reactor.h>
+
 #include <argp.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +23,21 @@ typedef struct worker {
     int64_t lease_ms, purge_ms, deadline_ms;
     int prefetch, concurrency, handler_ms, max_attempts, connections;
     int file;
+    bool reactor;
 } worker_t;
 
 static idem_client_t *client;
 
-enum { LEASE = 256, HANDLER, ATTEMPTS, SCOPE, PURGE, DEADLINE, CONNECTIONS };
+enum {
+    LEASE = 256,
+    HANDLER,
+    ATTEMPTS,
+    SCOPE,
+    PURGE,
+    DEADLINE,
+    CONNECTIONS,
+    REACTOR
+};
 
 static const struct argp_option options[] = {
     {"url", 'u', "URL", 0, "of the broker", 0},
@@ -40,6 +54,7 @@ static const struct argp_option options[] = {
     {"purge", PURGE, "MS", 0, "interval; default 0", 0},
     {"deadline", DEADLINE, "MS", 0, "of the store; default 10000", 0},
     {"connections", CONNECTIONS, "N", 0, "of the store; default 2", 0},
+    {"reactor", REACTOR, NULL, 0, "run in a pn_reactor_t", 0},
     {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -89,6 +104,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case CONNECTIONS:
         worker->connections = atoi(arg);
         return 0;
+    case REACTOR:
+        worker->reactor = true;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -137,6 +155,21 @@ static void report(const idem_consumer_t *consumer)
         (unsigned long long)s.given_back, (unsigned long long)s.attached);
 }
 
+static idem_status_t run_in_reactor(idem_error_t *err)
+{
+    pn_reactor_t *reactor = pn_reactor();
+    pn_handler_t *handler = NULL;
+    idem_status_t status = idem_reactor_handler(&handler, client, err);
+
+    if (status == IDEM_OK) {
+        pn_handler_add(pn_reactor_get_handler(reactor), handler);
+        pn_reactor_run(reactor);
+        status = idem_reactor_result(client, err);
+    }
+    pn_reactor_free(reactor);
+    return status;
+}
+
 static int run(worker_t *worker)
 {
     idem_error_t err = {0};
@@ -170,7 +203,8 @@ static int run(worker_t *worker)
             idem_consumer_create(&consumer, client, &options_consumer, &err) ==
                 IDEM_OK) {
             (void)signal(SIGTERM, on_signal);
-            (void)idem_client_run(client, &err);
+            (void)(worker->reactor ? run_in_reactor(&err)
+                                   : idem_client_run(client, &err));
             (void)signal(SIGTERM, SIG_DFL);
             report(consumer);
         }
