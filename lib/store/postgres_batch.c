@@ -261,33 +261,47 @@ static bool is_token(const PGresult *rows, int row, const char *token)
            memcmp(PQgetvalue(rows, row, 2), token, size) == 0;
 }
 
-/* What a row says to an operation; NONE where it has to start anew. */
+/* The remaining lease of a row. A table that others share may let its end be
+ * null, which no statement takes for over. */
+static int64_t remaining_of(const PGresult *rows, int row)
+{
+    return PQgetisnull(rows, row, 4)
+               ? REMAINING_MAX_MS
+               : until(idemi_get_int8(PQgetvalue(rows, row, 4)),
+                       idemi_get_int8(PQgetvalue(rows, row, 5)));
+}
+
+/* What a row says to an operation; NONE where it has to start anew. That is
+ * for what can be had only, as the statements see it: whatever else a row may
+ * hold is another's affair, and must not hold up the batch. */
 static void judge(idemi_op_t *op, const PGresult *rows, int row,
                   int64_t sent_at_ms)
 {
-    bool is_free;
-    bool is_ours;
-    int64_t remaining_ms;
+    const char *state = PQgetvalue(rows, row, 1);
+    bool is_ours = is_token(rows, row, op->token);
+    int32_t attempts;
 
-    if (PQgetisnull(rows, row, 1)) {
-        return;
+    if (PQgetisnull(rows, row, 5)) {
+        return; /* there is no row */
     }
-    if (strcmp(PQgetvalue(rows, row, 1), "CONFIRMED") == 0) {
+    if (strcmp(state, "CONFIRMED") == 0) {
         op->answer = IDEMI_ANSWER_DONE;
         return;
     }
-    is_free = PQgetisnull(rows, row, 2) != 0;
-    is_ours = is_token(rows, row, op->token);
-    remaining_ms = until(idemi_get_int8(PQgetvalue(rows, row, 4)),
-                         idemi_get_int8(PQgetvalue(rows, row, 5)));
-    op->attempts = (uint32_t)idemi_get_int4(PQgetvalue(rows, row, 3));
+    attempts = idemi_get_int4(PQgetvalue(rows, row, 3));
+    op->attempts = attempts > 0 ? (uint32_t)attempts : 0;
     op->sent_at_ms = sent_at_ms;
-    op->remaining_ms = remaining_ms;
-    if (is_free || remaining_ms == 0) {
+    if (strcmp(state, "CLAIMED") != 0) {
+        op->remaining_ms = REMAINING_MAX_MS;
+        op->answer = IDEMI_ANSWER_IN_PROGRESS;
+        return;
+    }
+    op->remaining_ms = remaining_of(rows, row);
+    if (op->remaining_ms == 0) {
         /* Takeover and confirm try again: they may have it. */
         if (op->kind == IDEMI_OP_CLAIM) {
             op->answer = IDEMI_ANSWER_EXPIRED;
-            op->suspect = !is_free && !is_ours;
+            op->suspect = !PQgetisnull(rows, row, 2) && !is_ours;
         }
     } else if (!is_ours) {
         op->answer = IDEMI_ANSWER_IN_PROGRESS;
@@ -338,7 +352,8 @@ static void answer_returned(const batch_t *batch, const group_t *group,
         assert(op);
         answer(batch, op, what);
         if (op->kind == IDEMI_OP_TAKEOVER) {
-            op->attempts = (uint32_t)idemi_get_int4(PQgetvalue(rows, i, 1));
+            int32_t attempts = idemi_get_int4(PQgetvalue(rows, i, 1));
+            op->attempts = attempts > 0 ? (uint32_t)attempts : 0;
         }
     }
 }

@@ -37,7 +37,8 @@
     " AND claimed_by::text = u.o OFFSET 0) AS x "
 #define ROW \
     "LEFT JOIN LATERAL (SELECT state::text AS state," \
-    " claimed_by::text AS claimed_by, {?attempts}{!0::int4} AS attempts," \
+    " claimed_by::text AS claimed_by," \
+    " {?coalesce(attempts, 0)}{!0::int4} AS attempts," \
     " expires_at, {clock} AS clock" \
     " FROM {T} WHERE message_id::text = u.k OFFSET 0) AS x ON true"
 #define ROW_COLUMNS \
@@ -78,12 +79,13 @@ static const char *const templates[IDEMI_SQL_KINDS] = {
                    "ON CONFLICT (message_id) DO UPDATE SET claimed_by = "
                    "excluded.claimed_by,"
                    " expires_at = excluded.expires_at"
-                   "{?, attempts = r.attempts + CASE WHEN r.claimed_by IS NULL"
+                   "{?, attempts = coalesce(r.attempts, 0) +"
+                   " CASE WHEN r.claimed_by IS NULL"
                    " OR r.claimed_by::text = excluded.claimed_by::text THEN 0 "
                    "ELSE 1 END}"
                    " WHERE r.state::text = 'CLAIMED' AND (r.expires_at <= {now}"
                    " OR r.claimed_by::text = excluded.claimed_by::text)"
-                   " RETURNING message_id, {?attempts}{!0::int4}",
+                   " RETURNING message_id, {?r.attempts}{!0::int4}",
 
     /* An upsert: a purge may have taken the row of an expired claim. */
     [IDEMI_SQL_CONFIRM] = LEASE(
@@ -103,7 +105,8 @@ static const char *const templates[IDEMI_SQL_KINDS] = {
         "a}) " ONLY_OURS
         "ON CONFLICT (message_id) DO UPDATE SET claimed_by = NULL,"
         " expires_at = excluded.expires_at"
-        "{?, attempts = r.attempts + excluded.attempts} WHERE " OURS,
+        "{?, attempts = coalesce(r.attempts, 0) + excluded.attempts} "
+        "WHERE " OURS,
 
     [IDEMI_SQL_RECORD] = "INSERT INTO {T} AS r " COLUMNS ") "
                          "SELECT u.k, 'CONFIRMED', NULL, {now}, {now} + $2" MS

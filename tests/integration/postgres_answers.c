@@ -418,6 +418,66 @@ START_TEST(infinite_leases_are_in_progress)
 }
 END_TEST
 
+/* What a table may hold that others share: each row is its own key's affair. */
+START_TEST(rows_that_others_wrote_differently_hold_up_nobody)
+{
+    static const struct {
+        const char *key;
+        idemi_answer_t answer;
+    } rows[] = {
+        {"no-state", IDEMI_ANSWER_IN_PROGRESS},
+        {"other-state", IDEMI_ANSWER_IN_PROGRESS},
+        {"no-end", IDEMI_ANSWER_IN_PROGRESS},
+        {"free-without-end", IDEMI_ANSWER_IN_PROGRESS},
+        {"free-later", IDEMI_ANSWER_IN_PROGRESS},
+        {"no-count", IDEMI_ANSWER_EXPIRED},
+        {"less-than-none", IDEMI_ANSWER_EXPIRED},
+        {"none", IDEMI_ANSWER_NEW},
+    };
+    enum { ODD = sizeof rows / sizeof *rows };
+    question_t questions[ODD];
+    question_t q;
+
+    store_rig_exec(&rig, "ALTER TABLE %s ALTER state DROP NOT NULL, ALTER "
+                         "expires_at DROP NOT NULL, ALTER attempts DROP NOT "
+                         "NULL");
+    store_rig_exec(
+        &rig,
+        "INSERT INTO %s (message_id, state, claimed_by, recorded_at, "
+        "expires_at, attempts) VALUES "
+        "('no-state', NULL, 'they', now(), now() - interval '1 s', 0), "
+        "('other-state', 'FAILED', 'they', now(), now() - interval '1 s', 0), "
+        "('no-end', 'CLAIMED', 'they', now(), NULL, 0), "
+        "('free-without-end', 'CLAIMED', NULL, now(), NULL, 0), "
+        "('free-later', 'CLAIMED', NULL, now(), now() + interval '1 h', 0), "
+        "('no-count', 'CLAIMED', 'they', now(), now() - interval '1 s', "
+        "NULL), "
+        "('less-than-none', 'CLAIMED', NULL, now(), now() - interval '1 s', "
+        "-5)");
+    for (int i = 0; i < ODD; i++) {
+        question_set(&questions[i], IDEMI_OP_CLAIM, rows[i].key, "me");
+    }
+    ck_assert(asker_ask(rig.asker, questions, ODD, 10000));
+    for (int i = 0; i < ODD; i++) {
+        ck_assert_msg(questions[i].op.answer == rows[i].answer, "%s: %s",
+                      rows[i].key, answer_name(questions[i].op.answer));
+        ck_assert_uint_eq(questions[i].op.attempts, 0);
+    }
+    for (int i = 0; i < ODD - 3; i++) {
+        q = store_rig_ask(&rig, IDEMI_OP_TAKEOVER, rows[i].key, "me");
+        ck_assert_int_eq(q.op.answer, IDEMI_ANSWER_IN_PROGRESS);
+        q = store_rig_ask(&rig, IDEMI_OP_CONFIRM, rows[i].key, "me");
+        ck_assert_int_eq(q.op.answer, IDEMI_ANSWER_IN_PROGRESS);
+    }
+    q = store_rig_ask(&rig, IDEMI_OP_TAKEOVER, "no-count", "me");
+    ck_assert_int_eq(q.op.answer, IDEMI_ANSWER_NEW);
+    ck_assert_uint_eq(q.op.attempts, 1);
+    q = store_rig_ask(&rig, IDEMI_OP_TAKEOVER, "less-than-none", "me");
+    ck_assert_int_eq(q.op.answer, IDEMI_ANSWER_NEW);
+    ck_assert_uint_eq(q.op.attempts, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("postgres answers");
@@ -438,6 +498,7 @@ int main(void)
     tcase_add_test(tcase, hostile_keys_stay_themselves);
     tcase_add_test(tcase, the_same_key_twice_at_once_gives_two_answers);
     tcase_add_test(tcase, infinite_leases_are_in_progress);
+    tcase_add_test(tcase, rows_that_others_wrote_differently_hold_up_nobody);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
