@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 typedef struct worker {
-    const char *url, *dsn, *table, *address, *scope, *log;
+    const char *url, *dsn, *table, *address, *scope, *log, *crash;
     int64_t lease_ms, purge_ms, deadline_ms;
     int prefetch, concurrency, handler_ms, max_attempts, connections;
     int file;
@@ -36,7 +36,8 @@ enum {
     PURGE,
     DEADLINE,
     CONNECTIONS,
-    REACTOR
+    REACTOR,
+    CRASH
 };
 
 static const struct argp_option options[] = {
@@ -54,6 +55,7 @@ static const struct argp_option options[] = {
     {"purge", PURGE, "MS", 0, "interval; default 0", 0},
     {"deadline", DEADLINE, "MS", 0, "of the store; default 10000", 0},
     {"connections", CONNECTIONS, "N", 0, "of the store; default 2", 0},
+    {"crash", CRASH, "KEY", 0, "end by SIGKILL in the handler of this key", 0},
     {"reactor", REACTOR, NULL, 0, "run in a pn_reactor_t", 0},
     {0}};
 
@@ -104,6 +106,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case CONNECTIONS:
         worker->connections = atoi(arg);
         return 0;
+    case CRASH:
+        worker->crash = arg;
+        return 0;
     case REACTOR:
         worker->reactor = true;
         return 0;
@@ -135,6 +140,10 @@ static idem_outcome_t on_delivery(idem_delivery_t *delivery, void *user)
     note(worker, "begin", idem_delivery_key(delivery));
     if (worker->handler_ms > 0) {
         (void)poll(NULL, 0, worker->handler_ms);
+    }
+    if (worker->crash && idem_delivery_key(delivery) &&
+        strcmp(worker->crash, idem_delivery_key(delivery)) == 0) {
+        (void)kill(getpid(), SIGKILL);
     }
     note(worker, "end", idem_delivery_key(delivery));
     return IDEM_ACCEPT;
