@@ -246,18 +246,21 @@ idem_status_t idem_store_claim(idem_store_t *store, const char *key,
     /* The same key again is a call whose answer was lost: the token tells the
      * store that the claim it finds is this one. */
     if (claim->token[0] == '\0' || strcmp(claim->key, key) != 0) {
+        size_t size = strlen(key) + 1;
+        char copy[IDEM_KEY_BYTES + 1]; /* key may be claim->key */
+        memcpy(copy, key, size);
         memset(claim, 0, sizeof *claim);
-        memcpy(claim->key, key, strlen(key) + 1);
+        memcpy(claim->key, copy, size);
         (void)snprintf(claim->token, sizeof claim->token, "%s-%llx",
                        store->token_prefix,
                        (unsigned long long)atomic_fetch_add(&store->claims, 1));
     }
-    status = call_one(store, IDEMI_OP_CLAIM, key, claim->token, false, end_ms,
-                      timeout_ms, &op, err);
+    status = call_one(store, IDEMI_OP_CLAIM, claim->key, claim->token, false,
+                      end_ms, timeout_ms, &op, err);
     if (status == IDEM_OK && op.answer == IDEMI_ANSWER_EXPIRED) {
         suspect = op.suspect;
-        status = call_one(store, IDEMI_OP_TAKEOVER, key, claim->token, false,
-                          end_ms, timeout_ms, &op, err);
+        status = call_one(store, IDEMI_OP_TAKEOVER, claim->key, claim->token,
+                          false, end_ms, timeout_ms, &op, err);
     }
     if (status != IDEM_OK) {
         return status;

@@ -633,6 +633,19 @@ START_TEST(a_call_that_is_late_leaves_safely)
 }
 END_TEST
 
+START_TEST(a_claim_may_bring_its_key_itself)
+{
+    idem_claim_t claim = {.key = "own"};
+
+    ck_assert_int_eq(idem_store_claim(store, claim.key, &claim, WAIT_MS, NULL),
+                     IDEM_OK);
+    ck_assert_int_eq(idem_store_claim(store, claim.key, &claim, WAIT_MS, NULL),
+                     IDEM_OK);
+    ck_assert_str_eq(claim.key, "own");
+    ck_assert_str_eq(fake.log, "c:own c:own ");
+}
+END_TEST
+
 START_TEST(a_late_call_names_the_reason)
 {
     idem_claim_t claim = {0};
@@ -896,6 +909,7 @@ int main(void)
     tcase_add_test(tcase, a_newcomer_during_an_outage_is_told_of_it);
     tcase_add_test(tcase, a_call_that_is_late_leaves_safely);
     tcase_add_test(tcase, a_late_call_names_the_reason);
+    tcase_add_test(tcase, a_claim_may_bring_its_key_itself);
     tcase_add_test(tcase, a_late_call_does_not_hurry_what_was_in_its_batch);
     tcase_add_test(tcase, a_call_that_is_refused_says_so_at_once);
     tcase_add_test(tcase, arguments_are_checked);
