@@ -77,6 +77,41 @@ static bool element(char **out, const char *list, size_t index)
     return *out != NULL;
 }
 
+static bool begins(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* How much of what libpq says about a connection string may be shown. It quotes
+ * what it did not understand, down to the whole string, and that may be a
+ * password: so up to the first quotation of more than a character, but for
+ * names of options. */
+static size_t shown_size(const char *message)
+{
+    size_t size = strcspn(message, "\n");
+
+    if (!begins(message, "invalid connection option") &&
+        !begins(message, "invalid URI query parameter")) {
+        for (size_t i = 0; i < size; i++) {
+            if (message[i] == '"' && (size - i < 3 || message[i + 2] != '"')) {
+                return i;
+            }
+            i += message[i] == '"' ? 2 : 0;
+        }
+    }
+    return size;
+}
+
+static idem_status_t refused(const char *message, idem_error_t *err)
+{
+    size_t size = shown_size(message);
+
+    return idemi_error(err, IDEM_ERR_ARG,
+                       "conninfo is no libpq connection string: %.*s%s",
+                       (int)(size < 200 ? size : 200), message,
+                       message[size] == '"' ? "..." : "");
+}
+
 idem_status_t idemi_target_init(idemi_target_t *target, const char *conninfo,
                                 int64_t deadline_ms, idem_error_t *err)
 {
@@ -88,10 +123,7 @@ idem_status_t idemi_target_init(idemi_target_t *target, const char *conninfo,
     target->options = PQconninfoParse(conninfo, &message);
     if (!target->options) {
         idem_status_t status =
-            message ? idemi_error(err, IDEM_ERR_ARG,
-                                  "conninfo is no libpq connection string: "
-                                  "%.*s",
-                                  (int)strcspn(message, "\n"), message)
+            message ? refused(message, err)
                     : idemi_error(err, IDEM_ERR_MEMORY, "out of memory");
         PQfreemem(message);
         return status;

@@ -77,7 +77,7 @@ START_TEST(each_wrong_option_is_named_before_the_network_is_touched)
 
     ck_assert_uint_eq(sizeof long_name - 1, 64);
     BAD(conninfo, NULL, "NULL");
-    BAD(conninfo, "nonsense", "nonsense");
+    BAD(conninfo, "nonsense", "missing \"=\" after");
     BAD(conninfo, "colour=blue", "colour");
     BAD(conninfo, "postgres://[broken", "connection string");
     BAD(table, NULL, "NULL");
@@ -149,6 +149,14 @@ START_TEST(the_password_is_in_no_message)
         "host=127.0.0.1 port=1 password=s3cret user=u",
         "postgres://u:s3cret@127.0.0.1:1/d",
         "host=127.0.0.1 port=1 password=s3cret colour",
+        "host=127.0.0.1 password=my s3cret",
+        "host=127.0.0.1 password='s3cret",
+        "postgres://u:s3cret@[::1/d",
+        "postgres://u:s3cret@[]/d",
+        "postgres://u:s3cret@[::1]x/d",
+        "postgres://u:%zzs3cret@127.0.0.1:1/d",
+        "postgres://u:s3cret%00@127.0.0.1:1/d",
+        "postgres://u@127.0.0.1:1/d?s3cret",
     };
 
     for (size_t i = 0; i < sizeof conninfos / sizeof *conninfos; i++) {
