@@ -295,6 +295,33 @@ START_TEST(a_table_of_plain_texts_works)
 }
 END_TEST
 
+START_TEST(a_trigger_that_changes_keys_claims_nothing)
+{
+    idem_claim_t claim = {0};
+    idem_error_t err;
+    char sql[SQL_BYTES];
+
+    rig.options.create_schema = true;
+    store_rig_open(&rig);
+    snprintf(sql, sizeof sql,
+             "CREATE FUNCTION %s.lower_id() RETURNS trigger LANGUAGE plpgsql "
+             "AS 'BEGIN NEW.message_id = lower(NEW.message_id); RETURN NEW; "
+             "END'",
+             rig.schema);
+    database_exec(rig.pg, sql);
+    snprintf(sql, sizeof sql,
+             "CREATE TRIGGER t BEFORE INSERT ON %s FOR EACH ROW EXECUTE "
+             "FUNCTION %s.lower_id()",
+             rig.table, rig.schema);
+    database_exec(rig.pg, sql);
+    ck_assert_int_eq(
+        idem_store_claim(rig.store, "small", &claim, WAIT_MS, &err), IDEM_OK);
+    ck_assert_int_eq(idem_store_claim(rig.store, "LARGE", &claim, 500, &err),
+                     IDEM_ERR_TIMEOUT);
+    ck_assert_msg(strstr(err.message, "trigger") != NULL, "%s", err.message);
+}
+END_TEST
+
 START_TEST(a_partitioned_table_works)
 {
     char sql[SQL_BYTES];
@@ -447,6 +474,7 @@ int main(void)
         tcase, timestamps_without_time_zone_are_utc_whatever_the_sessions_zone,
         0, 2);
     tcase_add_test(tcase, a_table_of_plain_texts_works);
+    tcase_add_test(tcase, a_trigger_that_changes_keys_claims_nothing);
     tcase_add_test(tcase, a_partitioned_table_works);
     tcase_add_test(tcase, an_index_that_spoils_confirms_is_warned_of);
     tcase_add_test(tcase, an_unqualified_name_is_found_once_by_the_search_path);
