@@ -74,7 +74,7 @@ typedef struct idem_client_options {
      * 30,000 ms; 0 turns the check off. */
     int64_t idle_timeout_ms;
 
-    /** Pause before a new try: doubled from min to max, with full jitter.
+    /** Pause before a new try: doubled from min to max, half of it at random.
      * Defaults 100 and 30,000 ms. */
     int64_t reconnect_min_ms;
     int64_t reconnect_max_ms;
@@ -175,7 +175,8 @@ IDEM_API void idem_client_stop(idem_client_t *client);
  * Threads:   one thread, not a handler's, once idem_client_run() has returned
  *            or the host reactor has let go of the client.
  * Blocks:    until handlers that are still running return, and then for the
- *            store up to stop_timeout_ms, at most 30,000 ms.
+ *            store up to stop_timeout_ms, at most 30,000 ms, and for what its
+ *            connections are doing by then, at most its deadline.
  */
 IDEM_API void idem_client_destroy(idem_client_t *client);
 

@@ -78,7 +78,8 @@ IDEM_API void idem_postgres_options_init_sized(idem_postgres_options_t *options,
  * Open a store in a PostgreSQL table and check the table's shape.
  *
  * Threads:   any.
- * Blocks:    up to deadline_ms for each address that conninfo names.
+ * Blocks:    up to deadline_ms for each address that conninfo names, and for
+ *            each of a few questions; and while names are looked up.
  * Ownership: the caller owes idem_store_destroy(), after the clients that use
  *            it are destroyed. Strings are copied.
  *
@@ -99,7 +100,8 @@ IDEM_API idem_status_t idem_postgres_store_create(
  * their lease.
  *
  * Threads:   one thread; no other call on the store may be under way.
- * Blocks:    until the operation under way has ended, at most its deadline.
+ * Blocks:    until what its connections are doing has ended: a round trip, or
+ *            one try to connect to each address, each at most deadline_ms.
  */
 IDEM_API void idem_store_destroy(idem_store_t *store);
 
@@ -110,8 +112,10 @@ IDEM_API void idem_store_destroy(idem_store_t *store);
  * Each of them may be called from any thread, several at once; calls that
  * meet travel in one batch. Each blocks for the store's round trip and goes on
  * trying while the server is out of reach, up to timeout_ms (IDEM_WAIT_FOREVER
- * waits on). Keys are 1 to IDEM_KEY_BYTES bytes of valid UTF-8; idem's
- * consumers make such keys of any id. Besides its own results each returns
+ * waits on; 0 is over before it begins). Counting, purging and creating the
+ * table may wait longer while the name of a host is looked up. Keys are 1 to
+ * IDEM_KEY_BYTES bytes of valid UTF-8; idem's consumers make such keys of any
+ * id. Besides its own results each returns
  *
  *   IDEM_ERR_ARG                an argument is wrong; err names it
  *   IDEM_ERR_TIMEOUT            no answer within timeout_ms. Whether it took
