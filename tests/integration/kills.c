@@ -44,6 +44,9 @@ static const char *const arguments[] = {"--prefetch", "100", "--lease", lease,
 static const char *const in_reactor[] = {
     "--prefetch", "100", "--lease", lease, "--handler", "2", "--reactor", NULL};
 
+/* How often each message is sent. */
+static size_t copies;
+
 static void setup(void)
 {
     /* Artemis may count an attempt for each message of each crash. */
@@ -70,6 +73,15 @@ static void teardown(void)
     scene_close(&scene);
     victim = NULL;
     survivor = NULL;
+}
+
+/* user is the number of the batch. The copies go to two consumers at once. */
+static void fill(size_t n, compose_message_t *message, void *user)
+{
+    static char id[48];
+
+    snprintf(id, sizeof id, "batch-%d-%zu", *(const int *)user, n / copies);
+    message->id = compose_string(id);
 }
 
 typedef struct progress {
@@ -126,20 +138,19 @@ static void live_and_die(int number)
     char name[24];
     char path[SCENE_PATH_BYTES];
     char sessions[256];
-    char prefix[24];
     bool is_alone = survivor == NULL;
     size_t spread = is_alone ? SPREAD : FEW;
     progress_t progress = {path, LEAST + (size_t)number * 53 % spread};
     int consumers = is_alone ? 1 : 2;
 
     snprintf(name, sizeof name, "victim%d", number);
-    snprintf(prefix, sizeof prefix, "batch-%d-", number);
     scene_path(&scene, path, sizeof path, name);
     victim =
         scene_worker(&scene, path, number % 2 == 0 ? arguments : in_reactor);
     ck_assert(management_wait(scene.management, scene.queue, "consumerCount",
                               consumers, STEP_MS));
-    ck_assert(send_numbered(scene.url, scene.queue, prefix, BATCH));
+    ck_assert(send_messages(scene.url, scene.queue, copies * BATCH, fill,
+                            &number, STEP_MS));
     ck_assert_msg(test_wait(has_worked, &progress, STEP_MS),
                   "process %d does not handle anything", number);
     ck_assert(process_signal(victim, SIGKILL));
@@ -192,6 +203,7 @@ static void drain_and_check(void)
 
 START_TEST(ten_kills_lose_nothing_and_repeat_only_what_was_running)
 {
+    copies = 1;
     for (int i = 0; i < KILLS; i++) {
         live_and_die(i);
     }
@@ -203,6 +215,7 @@ END_TEST
 
 START_TEST(kills_beside_a_live_process_repeat_only_what_was_running)
 {
+    copies = 2;
     scene_path(&scene, survivor_path, sizeof survivor_path, "survivor");
     survivor = scene_worker(&scene, survivor_path, arguments);
     for (int i = 0; i < KILLS; i++) {
