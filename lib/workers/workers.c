@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HASH_NONFATAL_OOM           1
+#define HASH_NONFATAL_OOM 1
 #define uthash_nonfatal_oom(record) ((record)->is_lost = true)
 #include <uthash.h>
 
@@ -218,7 +218,7 @@ static void finish(idemi_workers_t *workers, uint32_t started)
         (void)pthread_join(workers->threads[i], NULL);
     }
 
-    HASH_ITER (hh, workers->groups, group, next) {
+    HASH_ITER(hh, workers->groups, group, next) {
         HASH_DELETE(hh, workers->groups, group);
         if (group != &workers->overflow) {
             free(group);

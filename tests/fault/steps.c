@@ -169,9 +169,9 @@ static bool can_be_staged(step_t step, breakage_t what)
 
 START_TEST(each_break_at_each_step_leaves_one_run)
 {
-    runner_host_t host = (runner_host_t)(_i % RUNNER_HOSTS);
-    breakage_t what = (breakage_t)(_i / RUNNER_HOSTS % BREAKS);
-    step_t step = (step_t)(_i / RUNNER_HOSTS / BREAKS);
+    runner_host_t host = (runner_host_t)(_i % (int)RUNNER_HOSTS);
+    breakage_t what = (breakage_t)(_i / (int)RUNNER_HOSTS % BREAKS);
+    step_t step = (step_t)(_i / (int)RUNNER_HOSTS / BREAKS);
     peer_event_t event;
 
     if (!can_be_staged(step, what)) {
