@@ -177,7 +177,7 @@ START_TEST(each_break_at_each_step_leaves_one_run)
     if (!can_be_staged(step, what)) {
         return;
     }
-    stage_prepare(&stage, host, NULL);
+    stage_prepare(&stage, (int)host, NULL);
     stage.has_proxy = true;
     stage.rig.options.connections = 1;
     stage.rig.options.deadline_ms = DEADLINE_MS;
