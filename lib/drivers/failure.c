@@ -100,8 +100,8 @@ idemi_end_t idemi_end_of_transport(idem_error_t *err, const idemi_url_t *url,
                           where, said);
     } else if (is(condition, "proton:io")) {
         (void)idemi_error(err, IDEM_ERR_CONNECTION,
-                          "cannot connect to %s%s; check that the broker runs "
-                          "and listens there",
+                          "cannot connect and log in to %s%s; check that the "
+                          "broker runs and listens there",
                           where, said);
     } else {
         (void)idemi_error(err, IDEM_ERR_CONNECTION,

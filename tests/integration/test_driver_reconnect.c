@@ -364,7 +364,8 @@ START_TEST(tries_that_are_used_up_end_it)
     options.host = (rig_host_t)_i;
     options.url = peer_url(peer);
     rig = rig_run(&options);
-    expect_end(IDEM_ERR_CONNECTION, "cannot connect to amqp://127.0.0.1:");
+    expect_end(IDEM_ERR_CONNECTION,
+               "cannot connect and log in to amqp://127.0.0.1:");
     ck_assert_uint_eq(rig_events(rig, IDEM_EVENT_DISCONNECTED), 2);
 }
 END_TEST
@@ -497,7 +498,9 @@ START_TEST(socket_cut_during_the_login_is_told_as_that)
     expect_pauses(IDEM_EVENT_DISCONNECTED, 3, 20, 200);
     ck_assert(rig_event(rig, IDEM_EVENT_DISCONNECTED, 0, &event));
     ck_assert_int_eq(event.error.status, IDEM_ERR_CONNECTION);
-    ck_assert_ptr_nonnull(strstr(event.error.message, "login"));
+    /* A cut that comes with a reset looks like a failed connect. */
+    ck_assert(strstr(event.error.message, "login") != NULL ||
+              strstr(event.error.message, "log in") != NULL);
     stop_well();
 }
 END_TEST
