@@ -126,6 +126,16 @@ pn_connection_t *idemi_connection_wire(const idemi_connection_t *connection)
     return connection->wire;
 }
 
+void idemi_connection_lend(idemi_connection_t *connection, bool is_lent)
+{
+    connection->is_lent = is_lent;
+}
+
+bool idemi_connection_is_lent(const idemi_connection_t *connection)
+{
+    return connection->is_lent;
+}
+
 const idemi_url_t *idemi_connection_url(const idemi_connection_t *connection)
 {
     return &connection->config.urls[connection->url_index];
@@ -171,7 +181,8 @@ void idemi_connection_note(idemi_connection_t *connection,
  * any time. */
 void idemi_connection_kill(idemi_connection_t *connection)
 {
-    pn_transport_t *transport = pn_connection_transport(connection->wire);
+    pn_transport_t *transport =
+        connection->is_lent ? NULL : pn_connection_transport(connection->wire);
 
     connection->kill_wanted = !transport;
     if (transport) {

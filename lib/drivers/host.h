@@ -64,6 +64,11 @@ idemi_mailbox_t *idemi_connection_mailbox(const idemi_connection_t *connection);
 /* The Proton connection of the present try, or NULL between two. */
 pn_connection_t *idemi_connection_wire(const idemi_connection_t *connection);
 
+/* Whether the connection is in the hands of another thread, which connects it:
+ * until then rounds leave it alone, wherever they are. */
+void idemi_connection_lend(idemi_connection_t *connection, bool is_lent);
+bool idemi_connection_is_lent(const idemi_connection_t *connection);
+
 /* The URL of the present try. */
 const idemi_url_t *idemi_connection_url(const idemi_connection_t *connection);
 

@@ -1,19 +1,28 @@
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "drivers/close_on_exec.h"
 #include "drivers/host.h"
 
 #include <proton/netaddr.h>
 #include <proton/proactor.h>
 
-#include <assert.h>
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* Room for a host, a port and the colon between them. */
+#define ADDRESS_BYTES 320
+
 /* One thread and one proactor with one connection: the well-trodden part of
- * the proactor. Nothing here is called by two threads but interrupt(). */
+ * the proactor. Nothing here is called by two threads but interrupt(), and
+ * pn_proactor_connect2(), which looks a name up and so may take long: a thread
+ * of its own calls it, since handlers that run meanwhile need their claims
+ * renewed. */
 typedef struct proactor_host {
     idemi_host_t host; /* first member */
     idemi_connection_t *connection;
@@ -21,6 +30,13 @@ typedef struct proactor_host {
     pn_proactor_t *proactor;
     int64_t armed_ms; /* the proactor's timeout */
     bool has_finished;
+
+    /* The thread that connects, and what it was given. */
+    pthread_t connector;
+    bool has_connector;
+    pn_connection_t *wire;
+    char address[ADDRESS_BYTES];
+    atomic_bool has_connected; /* it has come back */
 } proactor_host_t;
 
 static pn_connection_t *create(idemi_host_t *host, const idemi_url_t *url)
@@ -30,18 +46,51 @@ static pn_connection_t *create(idemi_host_t *host, const idemi_url_t *url)
     return pn_connection();
 }
 
-/* Names are looked up in here, on the I/O thread: a slow resolver holds up
- * this connection, which is not there yet, but no other thread, since the
- * others wake this connection only when it is bound. */
+static bool is_numeric(const char *host)
+{
+    struct in6_addr address;
+
+    return inet_pton(AF_INET, host, &address) == 1 ||
+           inet_pton(AF_INET6, host, &address) == 1;
+}
+
+static void *look_up_and_connect(void *argument)
+{
+    proactor_host_t *self = argument;
+
+    pn_proactor_connect2(self->proactor, self->wire, NULL, self->address);
+    atomic_store(&self->has_connected, true);
+    pn_proactor_interrupt(self->proactor);
+    return NULL;
+}
+
+static void join_connector(proactor_host_t *self)
+{
+    if (self->has_connector) {
+        (void)pthread_join(self->connector, NULL);
+        self->has_connector = false;
+    }
+}
+
 static void start_connect(idemi_host_t *host, pn_connection_t *wire,
                           const idemi_url_t *url)
 {
     proactor_host_t *self = (proactor_host_t *)host;
-    char address[320];
 
+    join_connector(self); /* its connection is gone, so it has nothing to do */
     /* Split at the last colon, so IPv6 needs no brackets, and has none. */
-    (void)snprintf(address, sizeof address, "%s:%s", url->host, url->port);
-    pn_proactor_connect2(self->proactor, wire, NULL, address);
+    (void)snprintf(self->address, sizeof self->address, "%s:%s", url->host,
+                   url->port);
+    self->wire = wire;
+    atomic_store(&self->has_connected, false);
+    idemi_connection_lend(self->connection, true);
+    self->has_connector =
+        !is_numeric(url->host) &&
+        idemi_thread_create(&self->connector, look_up_and_connect, self) == 0;
+    if (!self->has_connector) {
+        idemi_connection_lend(self->connection, false);
+        pn_proactor_connect2(self->proactor, wire, NULL, self->address);
+    }
 }
 
 static void interrupt(idemi_host_t *host)
@@ -71,8 +120,11 @@ static void finished(idemi_host_t *host)
 
 static void destroy(idemi_host_t *host)
 {
-    pn_proactor_free(((proactor_host_t *)host)->proactor);
-    free(host);
+    proactor_host_t *self = (proactor_host_t *)host;
+
+    join_connector(self);
+    pn_proactor_free(self->proactor);
+    free(self);
 }
 
 /* Wakes of the mailbox, under its lock. A wake of a connection is the faster
@@ -100,6 +152,7 @@ static void make_close_on_exec(pn_transport_t *transport)
 
 static void on_wire_event(proactor_host_t *host, pn_event_t *event)
 {
+    idemi_connection_lend(host->connection, false);
     switch (pn_event_type(event)) {
     case PN_CONNECTION_BOUND:
         idemi_mailbox_set_wake(host->mailbox, wake_wire,
@@ -118,12 +171,16 @@ static void on_wire_event(proactor_host_t *host, pn_event_t *event)
 }
 
 /* Events of the proactor itself belong to no connection, so nothing of one may
- * be touched then: the round follows in the connection's own batch. */
+ * be touched then: the round follows in the connection's own batch. While its
+ * name is looked up it has none, and a wake would wait for the resolver. */
 static void poke(proactor_host_t *host)
 {
     pn_connection_t *wire = idemi_connection_wire(host->connection);
 
-    if (wire) {
+    if (atomic_load(&host->has_connected)) {
+        idemi_connection_lend(host->connection, false);
+    }
+    if (wire && !idemi_connection_is_lent(host->connection)) {
         pn_connection_wake(wire);
     } else {
         idemi_connection_round(host->connection, idemi_now_ms());
@@ -145,6 +202,7 @@ static void take_batch(proactor_host_t *host, pn_event_batch_t *batch)
             switch (pn_event_type(event)) {
             case PN_PROACTOR_TIMEOUT:
                 host->armed_ms = INT64_MAX;
+                atomic_init(&host->has_connected, false);
                 is_poked = true;
                 break;
             case PN_PROACTOR_INTERRUPT:

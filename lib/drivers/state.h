@@ -58,6 +58,7 @@ struct idemi_connection {
     bool stopping;
     bool detaching;
 
+    bool is_lent;     /* the wire, to a thread of the host's */
     bool kill_wanted; /* as soon as there is a transport */
     bool was_used;    /* a link was attached on this wire */
     bool has_failure;
