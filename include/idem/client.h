@@ -203,6 +203,10 @@ IDEM_API idem_status_t idem_client_statistics(
  * stopped. The reactor's other connections and handlers are left alone.
  * How it ended is told by the event handler and by idem_reactor_result().
  *
+ * Claims are renewed by the reactor's loop: whatever holds it up for longer
+ * than a lease, a slow look-up of a name too, makes running handlers lose
+ * theirs.
+ *
  * Threads:   the thread that runs the reactor, which becomes the I/O thread.
  * Blocks:    no.
  * Ownership: pn_reactor_free() drops the returned reference of a handler that

@@ -64,8 +64,8 @@ typedef struct idem_consumer_options {
 
     /** Worker threads that run handlers; default 1, so in order. With more,
      * deliveries of one group-id still run in order, one at a time. 0 runs
-     * handlers on the I/O thread: only for handlers that never block. At most
-     * 1,024. */
+     * handlers on the I/O thread, a whole window in a row: only for handlers
+     * that never block. At most 1,024. */
     uint32_t concurrency;
 
     /** Where keys are claimed; must outlive the consumer. NULL: a plain
