@@ -26,7 +26,10 @@ idemi_link_t *idemi_link_create(idemi_connection_t *connection,
     link->acceptance_room = config->prefetch;
     link->acceptances =
         calloc(link->acceptance_room, sizeof *link->acceptances);
-    if (!link->acceptances) {
+    link->held = calloc(config->prefetch, sizeof *link->held);
+    if (!link->acceptances || !link->held) {
+        free((void *)link->held);
+        free(link->acceptances);
         free(link);
         return NULL;
     }
@@ -37,6 +40,7 @@ void idemi_link_destroy(idemi_link_t *link)
 {
     if (link) {
         idemi_link_stop_reading(link);
+        free((void *)link->held);
         free(link->acceptances);
         free(link);
     }
@@ -179,6 +183,7 @@ idemi_attach_answer_t idemi_link_attached(idemi_link_t *link, int64_t now_ms)
 void idemi_link_lost(idemi_link_t *link, int64_t now_ms)
 {
     link->generation++;
+    link->held_count = 0;
     idemi_link_stop_reading(link);
     if (link->engine_up) {
         link->engine_up = false;
@@ -189,6 +194,7 @@ void idemi_link_lost(idemi_link_t *link, int64_t now_ms)
 
 void idemi_link_detach(idemi_link_t *link, int64_t now_ms, int64_t due_ms)
 {
+    idemi_link_release_held(link, now_ms);
     pn_link_close(link->wire);
     idemi_link_lost(link, now_ms);
     link->state = IDEMI_LINK_DETACHING;

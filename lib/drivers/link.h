@@ -64,6 +64,10 @@ struct idemi_link {
     idemi_acceptance_t *acceptances;
     size_t acceptance_count, acceptance_room;
 
+    /* Deliveries that there was no memory for, as many as the window has. */
+    pn_delivery_t **held;
+    size_t held_count;
+
     /* Failures in a row, and since when the peer refuses. */
     uint32_t tries;
     uint32_t refusals;
@@ -126,8 +130,12 @@ void idemi_link_pump(idemi_link_t *link);
 void idemi_link_release(pn_delivery_t *wire);
 void idemi_link_abort(pn_delivery_t *wire);
 
+/* Releases what there was no memory for. That is done once a second: at once,
+ * the peer would send it again at once. */
+void idemi_link_release_held(idemi_link_t *link, int64_t now_ms);
+
 /* Once a second while the link is up: false when the peer has no credit
  * although the engine gave it, for the second time in a row. */
-bool idemi_link_watch(idemi_link_t *link);
+bool idemi_link_watch(idemi_link_t *link, int64_t now_ms);
 
 #endif

@@ -65,18 +65,30 @@ static void read_bytes(idemi_link_t *link, pn_delivery_t *wire)
     }
 }
 
-/* Without an entry: the broker offers it again. */
+/* Without an entry: the broker offers it again. Until it is released its credit
+ * counts as unused, so that the window holds. */
 static void give_back(idemi_link_t *link, pn_delivery_t *wire, int64_t now_ms)
 {
     idemi_log(&link->logger, IDEM_LOG_WARNING,
               "Out of memory; a delivery is released: address=%s",
               link->config.address);
-    if (pn_delivery_settled(wire)) {
-        idemi_link_abort(wire);
-    } else {
-        idemi_link_release(wire);
+    if (link->held_count == link->config.prefetch) {
+        idemi_link_release_held(link, now_ms); /* a peer may ignore credit */
     }
-    idemi_engine_dropped(link->config.engine, now_ms);
+    link->held[link->held_count++] = wire;
+}
+
+void idemi_link_release_held(idemi_link_t *link, int64_t now_ms)
+{
+    for (size_t i = 0; i < link->held_count; i++) {
+        if (pn_delivery_settled(link->held[i])) {
+            idemi_link_abort(link->held[i]);
+        } else {
+            idemi_link_release(link->held[i]);
+        }
+        idemi_engine_dropped(link->config.engine, now_ms);
+    }
+    link->held_count = 0;
 }
 
 static void hand_over(idemi_link_t *link, pn_delivery_t *wire, int64_t now_ms)

@@ -92,7 +92,7 @@ static void watch(idemi_connection_t *connection, int64_t now_ms)
         connection->progress_at_ms = now_ms;
     }
     for (idemi_link_t *link = connection->links; link; link = link->next) {
-        if (!idemi_link_watch(link)) {
+        if (!idemi_link_watch(link, now_ms)) {
             (void)idemi_error(&failure, IDEM_ERR_CONNECTION,
                               "the broker takes no credit for '%.128s'",
                               link->config.address);

@@ -160,8 +160,9 @@ void idemi_link_pump(idemi_link_t *link)
     port->flush(link->config.context);
 }
 
-bool idemi_link_watch(idemi_link_t *link)
+bool idemi_link_watch(idemi_link_t *link, int64_t now_ms)
 {
+    idemi_link_release_held(link, now_ms);
     if (!link->engine_up || link->drained) {
         return true;
     }
