@@ -26,7 +26,7 @@ idemi_link_t *idemi_link_create(idemi_connection_t *connection,
     link->acceptance_room = config->prefetch;
     link->acceptances =
         calloc(link->acceptance_room, sizeof *link->acceptances);
-    link->held = calloc(config->prefetch, sizeof *link->held);
+    link->held = calloc(config->prefetch, sizeof(pn_delivery_t *));
     if (!link->acceptances || !link->held) {
         free((void *)link->held);
         free(link->acceptances);
