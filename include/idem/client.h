@@ -140,7 +140,8 @@ IDEM_API idem_status_t idem_client_create(idem_client_t **client,
  * Threads:   one thread, not a handler's.
  * Blocks:    until the client has stopped; a name that is being looked up is
  *            waited for. Handlers that outlive stop_timeout_ms go on in their
- *            thread; idem_client_destroy() waits for them.
+ *            thread; idem_client_destroy(), which should follow soon, waits for
+ *            them and renews their claims.
  *
  * @retval IDEM_OK                   stopped as asked
  * @retval IDEM_ERR_STATE            it runs, has run, or has no consumer
