@@ -224,9 +224,11 @@ START_TEST(a_silent_server_does_not_hold_up_a_count)
         ck_assert_int_eq(idem_store_count(rig.store, &counts, 200, &err),
                          IDEM_ERR_TIMEOUT);
     }
-    for (int i = 0; i < 2000; i++) {
-        ck_assert_int_eq(idem_store_count(rig.store, &counts, i % 2, &err),
-                         IDEM_ERR_TIMEOUT);
+    /* Each that waits at all makes a connection. */
+    for (int i = 0; i < 1000; i++) {
+        ck_assert_int_eq(
+            idem_store_count(rig.store, &counts, i % 200 == 0 ? 1 : 0, &err),
+            IDEM_ERR_TIMEOUT);
     }
     ck_assert_int_lt(test_now_ms() - start_ms, test_scaled_ms(10000));
     proxy_stall(proxy, false);
