@@ -76,9 +76,19 @@ static void *feed(void *user)
     return NULL;
 }
 
+static void join_feeder(load_t *load)
+{
+    if (load->is_fed) {
+        ck_assert_int_eq(pthread_join(load->feeder, NULL), 0);
+        load->is_fed = false;
+        ck_assert(!atomic_load(&load->has_failed));
+    }
+}
+
 void load_feed(load_t *load, size_t messages, int64_t pause_ms)
 {
     ck_assert_uint_eq(messages % BURST, 0);
+    join_feeder(load);
     load->messages += messages;
     load->pause_ms = pause_ms;
     load->is_fed = true;
@@ -106,11 +116,7 @@ void load_expect_totals(load_t *load, int64_t timeout_ms)
     handler_counts_t counts;
     idem_consumer_statistics_t statistics;
 
-    if (load->is_fed) {
-        ck_assert_int_eq(pthread_join(load->feeder, NULL), 0);
-        load->is_fed = false;
-        ck_assert(!atomic_load(&load->has_failed));
-    }
+    join_feeder(load);
     ck_assert(scene_wait_rows(&load->scene, SCENE_CONFIRMED,
                               (int64_t)load->messages, timeout_ms));
     ck_assert(scene_wait_empty(&load->scene, timeout_ms));

@@ -51,7 +51,7 @@ void load_start(load_t *load);
 void load_fill(load_t *load, size_t messages);
 
 /** Sends that many messages from a thread, twenty at a time with a pause
- * between. */
+ * between. Waits first for the ones that an earlier call sends. */
 void load_feed(load_t *load, size_t messages, int64_t pause_ms);
 
 /** Connects again to servers that were away. */

@@ -126,7 +126,7 @@ static void end(size_t outages)
 
 START_TEST(database_that_is_stopped_and_killed_costs_only_time)
 {
-    begin(MESSAGES, 150);
+    begin(MESSAGES / 2, 150);
     wait_begun(MESSAGES / 10);
 
     test_server_stop(server);
@@ -135,8 +135,11 @@ START_TEST(database_that_is_stopped_and_killed_costs_only_time)
     test_server_start(server);
     wait_event(IDEM_EVENT_STORE_UP, 1);
     reconnect();
-    wait_begun(MESSAGES / 2);
 
+    for (int host = 0; host < RUNNER_HOSTS; host++) {
+        load_feed(&loads[host], MESSAGES / 2, 150);
+    }
+    wait_begun(MESSAGES / 2 + MESSAGES / 10);
     test_server_kill(server);
     wait_event(IDEM_EVENT_STORE_DOWN, 2);
     stay_down(KILLED_MS);

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAIT_MS = 15000, DEADLINE_MS = 1000, LEASE_MS = 1000, HANDLER_MS = 700 };
+enum { WAIT_MS = 15000, DEADLINE_MS = 400, LEASE_MS = 1000, HANDLER_MS = 700 };
 
 #define KEY "the-message"
 
@@ -180,7 +180,7 @@ START_TEST(each_break_at_each_step_leaves_one_run)
     stage_prepare(&stage, (int)host, NULL);
     stage.has_proxy = true;
     stage.rig.options.connections = 1;
-    stage.rig.options.deadline_ms = test_scaled_ms(DEADLINE_MS);
+    stage.rig.options.deadline_ms = DEADLINE_MS;
     stage_open(&stage);
     go_to(step);
     break_it(what);
