@@ -213,7 +213,7 @@ START_TEST(handler_that_outlives_the_stop_is_not_accepted)
     idem_error_t err = {0};
 
     stage_prepare(&stage, _i, NULL);
-    runner_options(stage.runner)->stop_timeout_ms = 200;
+    runner_options(stage.runner)->stop_timeout_ms = test_scaled_ms(1000);
     stage_open(&stage);
     handler_hold(stage.handler, true);
     for (size_t i = 0; i < 10; i++) {
