@@ -253,8 +253,10 @@ START_TEST(opposite_orders_do_not_deadlock)
         racers[i].step = i % 2 ? 1 : -1;
     }
     race(racers, RACERS, work_on_all);
-    /* Each deadlock would cost deadlock_timeout, a second. */
-    ck_assert_uint_le(retries(racers, RACERS), 2);
+    /* Each deadlock would cost deadlock_timeout, a second. In the wrong order
+     * nearly every one of the 400 batches meets one; what is left in the right
+     * order takes a takeover that crosses its owner's own change, seldom. */
+    ck_assert_uint_le(retries(racers, RACERS), 6);
     end_race(racers, RACERS);
 }
 END_TEST
