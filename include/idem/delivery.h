@@ -42,10 +42,12 @@ typedef enum idem_outcome {
  *            concurrency is 0. No lock is held.
  * Blocks:    may block for as long as it likes on a worker: its claim is
  *            renewed meanwhile. With concurrency 0 it must not block.
- * Runs:      once per key, and again only where it returned IDEM_RETRY or
- *            IDEM_RELEASE, where its lease was lost (the store was out of reach
- *            for longer than a lease), or where a process died between the work
- *            and its confirm. A message without an id runs at each delivery.
+ * Runs:      once per key, and again only where it did not accept and the
+ *            message came again, where its lease was lost (the store was out of
+ *            reach, or the process stood still, for longer than a lease), where
+ *            a process died between the work and its confirm, or once the
+ *            retention has passed. A message without an id runs at each
+ *            delivery.
  * Calls:     every idem_delivery_ function, idem_client_stop(), the statistics
  *            and the store's own operations. Not idem_client_destroy().
  * Ownership: delivery is valid until the handler returns; after IDEM_DEFER

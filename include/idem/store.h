@@ -53,7 +53,8 @@ typedef struct idem_postgres_options {
      * a new one. At least 100. */
     int64_t deadline_ms;
 
-    /** Connections that carry batches, in turn; default 2. 1 to 16. */
+    /** Connections that carry batches, in turn; default 2. 1 to 16. One more is
+     * made for purging, counting and creating the table. */
     uint32_t connections;
 
     /** Create the table first if it does not exist; default false. */

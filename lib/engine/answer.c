@@ -143,7 +143,7 @@ void idemi_answer_confirm(idemi_engine_t *engine, idemi_entry_t *entry)
     case IDEMI_ANSWER_IN_PROGRESS:
         /* Another owner took the key over and runs it now: its outcome counts.
          * Until then this delivery is neither accepted nor run again. */
-        engine->counts.leases_lost++;
+        engine->counts.leases_lost += entry->has_claim ? 1 : 0;
         entry->has_claim = false;
         entry->tries = 0;
         idemi_flow_park(engine, entry, entry->op.remaining_ms);

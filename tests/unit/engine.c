@@ -243,6 +243,22 @@ START_TEST(handler_is_told_when_its_lease_may_be_lost)
 }
 END_TEST
 
+START_TEST(lost_lease_is_counted_once)
+{
+    idemi_entry_t *a = arrive(0, "a", NULL);
+
+    answer(a, IDEMI_ANSWER_NEW);
+    wait_for(LEASE_MS / 3);
+    answer(a, IDEMI_ANSWER_LOST);
+    ck_assert(seen.cancels == 1 && seen.lease_lost);
+    handle(a, IDEM_ACCEPT);
+    ck_assert(seen.stores == 1 && a->op.kind == IDEMI_OP_CONFIRM);
+    answer(a, IDEMI_ANSWER_IN_PROGRESS);
+    ck_assert_uint_eq(seen.settles, 0);
+    ck_assert_uint_eq(counts().leases_lost, 1);
+}
+END_TEST
+
 START_TEST(delivery_that_was_too_late_to_start_is_claimed_anew)
 {
     idemi_entry_t *a = arrive(0, "a", NULL);
@@ -518,6 +534,7 @@ int main(void)
     tcase_add_test(store, in_progress_is_held_and_asked_again);
     tcase_add_test(store, slow_handler_keeps_its_claim);
     tcase_add_test(store, handler_is_told_when_its_lease_may_be_lost);
+    tcase_add_test(store, lost_lease_is_counted_once);
     tcase_add_test(store, delivery_that_was_too_late_to_start_is_claimed_anew);
     tcase_add_test(store, outcome_during_a_renewal_is_confirmed_after_it);
     tcase_add_test(store, suspect_runs_alone);
