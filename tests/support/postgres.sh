@@ -54,7 +54,7 @@ create() { # DIR
 listen_addresses = '127.0.0.1'
 port = $port
 unix_socket_directories = ''
-max_connections = 100
+max_connections = 300
 log_line_prefix = '%m [%p] %a '
 ${POSTGRES_CONF:-}
 EOF
