@@ -177,6 +177,19 @@ void idemi_connection_note(idemi_connection_t *connection,
     }
 }
 
+void idemi_connection_note_lookup(idemi_connection_t *connection,
+                                  const char *problem)
+{
+    char where[IDEMI_URL_TEXT_BYTES];
+    idem_error_t failure;
+
+    idemi_url_text(where, idemi_connection_url(connection));
+    (void)idemi_error(&failure, IDEM_ERR_CONNECTION,
+                      "cannot connect to %s (%s); check the name of the host",
+                      where, problem);
+    idemi_connection_note(connection, &failure, false);
+}
+
 /* pn_connection_close() ends nothing while the peer is silent; this does, at
  * any time. */
 void idemi_connection_kill(idemi_connection_t *connection)

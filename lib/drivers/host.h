@@ -11,7 +11,8 @@
  * the connection decides what happens on them. */
 typedef struct idemi_host idemi_host_t;
 struct idemi_host {
-    /* A new Proton connection for this URL, not open yet. NULL: no memory. */
+    /* A new Proton connection for this URL, not open yet. NULL: no memory, or
+     * what was noted. */
     pn_connection_t *(*create)(idemi_host_t *host, const idemi_url_t *url);
 
     /* Connects what create() returned. From then on it is the host's, which
@@ -41,6 +42,10 @@ bool idemi_connection_take(idemi_connection_t *connection, idemi_host_t *host);
 
 /* The first round; finished() may be called before it returns. */
 void idemi_connection_begin(idemi_connection_t *connection, int64_t now_ms);
+
+/* Within create(): the host of the URL could not be looked up. */
+void idemi_connection_note_lookup(idemi_connection_t *connection,
+                                  const char *problem);
 
 /* One event of the connection's Proton objects; others are ignored. */
 void idemi_connection_event(idemi_connection_t *connection, pn_event_t *event,

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "drivers/close_on_exec.h"
 #include "drivers/host.h"
+#include "drivers/lookup.h"
 #include "drivers/proton_log.h"
 
 #include <proton/handlers.h>
@@ -39,7 +40,9 @@ typedef struct reactor_host {
     pn_reactor_t *reactor;
     pn_selectable_t *selectable;
     pn_connection_t *wire; /* until it is released */
-    bool is_round_due;     /* a selectable event for it is on its way */
+    const idemi_url_t *first_url;
+    size_t turn;       /* of the list of URLs, and of the addresses of a name */
+    bool is_round_due; /* a selectable event for it is on its way */
     bool has_begun;
     bool is_repair_due;
     bool has_finished;
@@ -60,17 +63,27 @@ static reactor_host_t *host_of(pn_handler_t *handler)
     return ((guest_t *)pn_handler_mem(handler))->host;
 }
 
+/* The reactor would try a name's first address alone. A slow resolver holds its
+ * thread up either way. */
 static pn_connection_t *create(idemi_host_t *host, const idemi_url_t *url)
 {
     reactor_host_t *self = (reactor_host_t *)host;
+    char address[IDEMI_LOOKUP_BYTES];
 
-    self->wire = pn_reactor_connection_to_host(self->reactor, url->host,
+    if (!self->first_url || self->first_url == url) {
+        self->first_url = url;
+        self->turn++;
+    }
+    const char *problem = idemi_lookup(address, url->host, self->turn - 1);
+    if (problem) {
+        idemi_connection_note_lookup(self->connection, problem);
+        return NULL;
+    }
+    self->wire = pn_reactor_connection_to_host(self->reactor, address,
                                                url->port, self->inner);
     return self->wire;
 }
 
-/* The reactor connects when it takes PN_CONNECTION_BOUND, on this thread: a
- * slow resolver holds it up. */
 static void start_connect(idemi_host_t *host, pn_connection_t *wire,
                           const idemi_url_t *url)
 {

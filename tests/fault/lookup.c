@@ -1,4 +1,5 @@
-/* A resolver that does not answer for a while, while handlers run. */
+/* A resolver that does not answer for a while, while handlers run; names of
+ * several addresses, and of none. */
 
 #include "gate.h"
 #include "stage.h"
@@ -17,7 +18,8 @@ static stage_t stage;
 static gate_t gate;
 static char url[64];
 
-/* In the place of the C library's, for Proton too. */
+/* In the place of the C library's, for Proton too. Nobody listens at the first
+ * address of two.test. */
 __attribute__((visibility("default"))) int getaddrinfo(
     const char *name, const char *service, const struct addrinfo *hints,
     struct addrinfo **results)
@@ -30,15 +32,29 @@ __attribute__((visibility("default"))) int getaddrinfo(
         gate_pass(&gate);
         name = "127.0.0.1";
     }
+    if (name != NULL && strcmp(name, "two.test") == 0) {
+        struct addrinfo *end = NULL;
+        int error = real("127.0.0.2", service, hints, results);
+        for (end = *results; error == 0 && end->ai_next != NULL;) {
+            end = end->ai_next;
+        }
+        return error == 0 ? real("127.0.0.1", service, hints, &end->ai_next)
+                          : error;
+    }
     return real(name, service, hints, results);
+}
+
+static void prepare_name(int host, const char *name)
+{
+    gate_init(&gate);
+    stage_prepare(&stage, host, NULL);
+    snprintf(url, sizeof url, "amqp://%s:%d", name, peer_port(stage.peer));
+    runner_options(stage.runner)->url = url;
 }
 
 static void prepare(void)
 {
-    gate_init(&gate);
-    stage_prepare(&stage, RUNNER_PROACTOR, NULL);
-    snprintf(url, sizeof url, "amqp://slow.test:%d", peer_port(stage.peer));
-    runner_options(stage.runner)->url = url;
+    prepare_name(RUNNER_PROACTOR, "slow.test");
 }
 
 START_TEST(running_handler_keeps_its_claim_while_a_name_is_looked_up)
@@ -103,10 +119,37 @@ START_TEST(stop_during_a_lookup_ends_with_it)
 }
 END_TEST
 
+START_TEST(every_address_of_a_name_has_its_turn)
+{
+    prepare_name(_i, "two.test");
+    stage_start(&stage);
+    ck_assert(runner_wait_event(stage.runner, IDEM_EVENT_ATTACHED, 1, WAIT_MS));
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(name_that_nobody_knows_is_told)
+{
+    idem_error_t err;
+
+    prepare_name(_i, "none.invalid");
+    runner_options(stage.runner)->reconnect_tries = 2;
+    stage_start(&stage);
+    ck_assert_int_eq(runner_wait(stage.runner, WAIT_MS, &err),
+                     IDEM_ERR_CONNECTION);
+    ck_assert_msg(strstr(err.message, "none.invalid") != NULL, "%s",
+                  err.message);
+    ck_assert_msg(strstr(err.message, gai_strerror(EAI_NONAME)) != NULL ||
+                      strstr(err.message, gai_strerror(EAI_AGAIN)) != NULL,
+                  "%s", err.message);
+    stage_close_anyhow(&stage);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("lookup");
-    TCase *tests = tcase_create("proactor");
+    TCase *tests = tcase_create("lookup");
     SRunner *runner = NULL;
     int failed = 0;
 
@@ -114,6 +157,9 @@ int main(void)
                    running_handler_keeps_its_claim_while_a_name_is_looked_up);
     tcase_add_test(tests, limit_for_connecting_holds_during_a_lookup);
     tcase_add_test(tests, stop_during_a_lookup_ends_with_it);
+    tcase_add_loop_test(tests, every_address_of_a_name_has_its_turn, 0,
+                        RUNNER_HOSTS);
+    tcase_add_loop_test(tests, name_that_nobody_knows_is_told, 0, RUNNER_HOSTS);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
