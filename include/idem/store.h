@@ -82,7 +82,8 @@ IDEM_API void idem_postgres_options_init_sized(idem_postgres_options_t *options,
  * Blocks:    up to deadline_ms for each address that conninfo names, and for
  *            each of a few questions; and while names are looked up.
  * Ownership: the caller owes idem_store_destroy(), after the clients that use
- *            it are destroyed. Strings are copied.
+ *            it are destroyed. Strings are copied. A child made by fork() has
+ *            none of its threads and cannot use it: create it behind the fork.
  *
  * @retval IDEM_OK                     open
  * @retval IDEM_ERR_ARG                an option is wrong; err names the field.
