@@ -16,10 +16,12 @@ const char *idemi_lookup(char address[IDEMI_LOOKUP_BYTES], const char *host,
     if (error != 0) {
         return gai_strerror(error);
     }
-    for (const struct addrinfo *one = list; one; one = one->ai_next) {
-        count++;
-    }
+    /* There is at least one. */
     const struct addrinfo *chosen = list;
+    do {
+        count++;
+    } while ((chosen = chosen->ai_next));
+    chosen = list;
     for (size_t i = turn % count; i > 0; i--) {
         chosen = chosen->ai_next;
     }
