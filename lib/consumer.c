@@ -25,7 +25,6 @@ static idem_status_t create_engine(idem_consumer_t *consumer, idem_error_t *err)
                            "claims");
     }
     if (options->store) {
-        config.lease_ms = idemi_store_lease_ms(options->store);
         config.renew_ms = idemi_store_renew_ms(options->store);
     }
     idem_status_t status = idemi_engine_create(&consumer->engine, &config);

@@ -141,11 +141,6 @@ const idemi_url_t *idemi_connection_url(const idemi_connection_t *connection)
     return &connection->config.urls[connection->url_index];
 }
 
-bool idemi_connection_has_ended(const idemi_connection_t *connection)
-{
-    return connection->phase == IDEMI_PHASE_ENDED;
-}
-
 const char *idemi_connection_user(const idemi_connection_t *connection,
                                   const char **password)
 {

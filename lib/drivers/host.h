@@ -77,8 +77,6 @@ bool idemi_connection_is_lent(const idemi_connection_t *connection);
 /* The URL of the present try. */
 const idemi_url_t *idemi_connection_url(const idemi_connection_t *connection);
 
-bool idemi_connection_has_ended(const idemi_connection_t *connection);
-
 /* The host is gone, and every Proton object with it: ends without a close. */
 void idemi_connection_abandon(idemi_connection_t *connection, int64_t now_ms);
 

@@ -107,7 +107,6 @@ struct idemi_entry {
 typedef struct idemi_engine_config {
     uint32_t prefetch;
     bool has_store;
-    int64_t lease_ms;
     int64_t renew_ms;
     int64_t retry_min_ms; /* back-off before giving back */
     int64_t retry_max_ms;

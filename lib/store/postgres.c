@@ -180,7 +180,6 @@ idem_status_t idem_postgres_store_create(idem_store_t **store,
         goto failed;
     }
     idemi_store_config_t config = {
-        .lease_ms = postgres->options.lease_ms,
         .renew_ms = postgres->options.renew_ms,
         .purge_interval_ms = postgres->options.purge_interval_ms,
         .lanes = postgres->options.connections,

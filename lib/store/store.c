@@ -170,11 +170,6 @@ void idem_store_destroy(idem_store_t *store)
     free(store);
 }
 
-int64_t idemi_store_lease_ms(const idem_store_t *store)
-{
-    return store->config.lease_ms;
-}
-
 int64_t idemi_store_renew_ms(const idem_store_t *store)
 {
     return store->config.renew_ms;

@@ -8,7 +8,6 @@
 #include <idem/store.h>
 
 typedef struct idemi_store_config {
-    int64_t lease_ms;
     int64_t renew_ms;
     int64_t purge_interval_ms; /* 0: none */
     uint32_t lanes;            /* threads, each with a session */
@@ -21,7 +20,6 @@ idem_status_t idemi_store_create(idem_store_t **store, idemi_backend_t *backend,
                                  const idemi_store_config_t *config,
                                  idem_error_t *err);
 
-int64_t idemi_store_lease_ms(const idem_store_t *store);
 int64_t idemi_store_renew_ms(const idem_store_t *store);
 
 /* A submitter: one consumer's way into the store. Answers come back through

@@ -54,7 +54,6 @@ static void start_process(world_t *world, int number)
     idemi_engine_config_t config = {
         .prefetch = 1 + (uint32_t)idemi_random_below(&world->random, 8),
         .has_store = true,
-        .lease_ms = LEASE_MS,
         .renew_ms = LEASE_MS / 3,
         .retry_min_ms = RETRY_MIN_MS,
         .retry_max_ms = RETRY_MAX_MS,

@@ -256,7 +256,6 @@ static void add_link(rig_t *rig, const char *address)
     uint32_t prefetch = options->prefetch ? options->prefetch : 10;
     int64_t retry_ms = or_default(options->retry_min_ms, 5);
     idemi_engine_config_t engine = {.prefetch = prefetch,
-                                    .lease_ms = 30000,
                                     .renew_ms = 10000,
                                     .retry_min_ms = retry_ms,
                                     .retry_max_ms = retry_ms * 4,

@@ -57,7 +57,6 @@ static void setup_with(bool has_store, uint32_t max_attempts)
     idemi_engine_config_t config = {
         .prefetch = PREFETCH,
         .has_store = has_store,
-        .lease_ms = LEASE_MS,
         .renew_ms = LEASE_MS / 3,
         .retry_min_ms = 200,
         .retry_max_ms = 10000,

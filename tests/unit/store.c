@@ -247,8 +247,7 @@ static asker_t *asker;
 
 static void open_store(uint32_t lanes, int64_t purge_interval_ms)
 {
-    idemi_store_config_t config = {.lease_ms = 30000,
-                                   .renew_ms = 10000,
+    idemi_store_config_t config = {.renew_ms = 10000,
                                    .purge_interval_ms = purge_interval_ms,
                                    .lanes = lanes};
 
