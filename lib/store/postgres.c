@@ -28,6 +28,7 @@ static idem_status_t open_session(idemi_backend_t *backend,
     idemi_connection_init(&made->connection, &postgres->target,
                           postgres->options.deadline_ms, postgres->limit_ms);
     (void)idemi_random_bytes(&made->random, sizeof made->random);
+    made->met_known = true; /* after a crash there will be some */
     *session = (idemi_session_t *)made;
     return IDEM_OK;
 }

@@ -51,6 +51,7 @@ typedef struct idemi_postgres_session {
     idemi_array_t arrays[3 * (IDEMI_OP_RECORD + 1)];
     idemi_op_t **sorted;
     size_t sorted_room;
+    bool met_known; /* the latest claims met keys that were there */
     idemi_purge_walk_t walks[2]; /* the timer's, and a sweep's */
 } idemi_postgres_session_t;
 

@@ -21,7 +21,7 @@
  * A row that is gone by then (a purge), or free by then, makes the operation
  * start anew. */
 
-/* From here on a claim reads what it finds in the same trip; below, planning
+/* From here on a claim may read what it finds in the same trip; below, planning
  * the longer statement costs more than the second trip of the few. */
 #define CLAIM_READ_FROM 16
 
@@ -51,6 +51,16 @@ static const idemi_sql_kind_t sql_of[] = {
     [IDEMI_OP_FIND] = IDEMI_SQL_FIND,
     [IDEMI_OP_RECORD] = IDEMI_SQL_RECORD,
 };
+
+/* Prepared once a session: nothing in their plans depends on how large the
+ * table was when they were planned. Those that read the table may scan it while
+ * it has a page or two, and must not keep that plan. */
+static const bool is_prepared[IDEMI_SQL_KINDS] = {
+    [IDEMI_SQL_CLAIM] = true,
+    [IDEMI_SQL_CONFIRM] = true,
+    [IDEMI_SQL_RECORD] = true,
+};
+_Static_assert(IDEMI_SQL_KINDS < IDEMI_STEP_NUMBERS, "a number for each");
 
 /* Operations of one kind, in the order of their keys. */
 typedef struct group {
@@ -137,12 +147,14 @@ static bool add_group(batch_t *batch, group_t *group, idemi_array_t *arrays)
     bool has_tokens = !wants(kind, IDEMI_OP_RECORD, IDEMI_OP_FIND);
 
     group->step = step;
-    group->with_read =
-        kind == IDEMI_OP_CLAIM && group->count >= CLAIM_READ_FROM;
+    group->with_read = kind == IDEMI_OP_CLAIM && batch->session->met_known &&
+                       group->count >= CLAIM_READ_FROM;
     if (group->with_read) {
         sql = IDEMI_SQL_CLAIM_READ;
     }
-    *step = (idemi_step_t){.sql = postgres->sql.text[sql]};
+    *step =
+        (idemi_step_t){.sql = postgres->sql.text[sql],
+                       .number = is_prepared[sql] ? (unsigned int)sql + 1 : 0};
 
     arrays[1].failed = false;
     arrays[2].failed = false;
@@ -219,7 +231,7 @@ static bool build(batch_t *batch)
     if (has_begin) {
         add_step(batch, IDEMI_SQL_BEGIN);
     }
-    if (writing > 0 && !batch->session->connection.is_limited) {
+    if (writing > 0 && !batch->session->connection.is_own) {
         add_limit(batch);
     }
     for (size_t i = 0; i < KINDS; i++) {
@@ -374,6 +386,16 @@ static void answer_claim_read(const batch_t *batch, const group_t *group)
     judge_rows(group->ops, group->count, rows, batch->sent_at_ms);
 }
 
+static bool is_all_new(const group_t *group)
+{
+    for (size_t i = 0; i < group->count; i++) {
+        if (group->ops[i]->answer != IDEMI_ANSWER_NEW) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void answer_group(const batch_t *batch, const group_t *group)
 {
     switch (group->ops[0]->kind) {
@@ -383,6 +405,7 @@ static void answer_group(const batch_t *batch, const group_t *group)
         } else {
             answer_returned(batch, group, IDEMI_ANSWER_NEW);
         }
+        batch->session->met_known = !is_all_new(group);
         break;
     case IDEMI_OP_TAKEOVER:
         answer_returned(batch, group, IDEMI_ANSWER_NEW);

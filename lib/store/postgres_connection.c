@@ -2,15 +2,24 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/random.h"
 #include "store/postgres_array.h"
 #include "store/postgres_sql.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+
+/* A prepared statement that is not there, or is there already: a pooler that
+ * shows its servers as they are hands them from one to the other. */
+static bool is_of_names(const char *sqlstate)
+{
+    return strcmp(sqlstate, "26000") == 0 || strcmp(sqlstate, "42P05") == 0;
+}
 
 idemi_sqlstate_class_t idemi_sqlstate_classify(const char *sqlstate)
 {
@@ -19,7 +28,7 @@ idemi_sqlstate_class_t idemi_sqlstate_classify(const char *sqlstate)
      * it has become a standby or was set read-only; another host, or the same
      * one later, may be the primary. */
     if (strncmp(sqlstate, "08", 2) == 0 || strncmp(sqlstate, "57P", 3) == 0 ||
-        strcmp(sqlstate, "25006") == 0) {
+        strcmp(sqlstate, "25006") == 0 || is_of_names(sqlstate)) {
         return IDEMI_SQLSTATE_RECONNECT;
     }
     if (strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0) {
@@ -45,7 +54,10 @@ void idemi_connection_init(idemi_connection_t *connection,
     connection->deadline_ms = deadline_ms;
     connection->end_ms = INT64_MAX;
     connection->pg = NULL;
-    connection->is_limited = false;
+    connection->is_own = false;
+    connection->is_shared = false;
+    connection->prepared = 0;
+    connection->name = 0;
     connection->made = 0;
     connection->sent_at_ms = 0;
 }
@@ -155,7 +167,11 @@ static idem_status_t connect_to(idemi_connection_t *connection, size_t host,
         return status;
     }
     connection->pg = pg;
-    connection->is_limited = false;
+    connection->is_own = false;
+    connection->prepared = 0;
+    if (!idemi_random_bytes(&connection->name, sizeof connection->name)) {
+        connection->is_shared = true; /* then nothing is prepared */
+    }
     connection->made++;
     return IDEM_OK;
 }
@@ -189,6 +205,7 @@ void idemi_steps_clear(idemi_step_t *steps, size_t count)
 
 /* How a pipeline stands. */
 typedef struct exchange {
+    idemi_connection_t *connection;
     idemi_step_t *steps;
     size_t count;
     size_t skip; /* results to ignore first: of our ROLLBACK */
@@ -199,8 +216,36 @@ typedef struct exchange {
     idem_error_t *err;
 } exchange_t;
 
-static bool send_all(PGconn *pg, exchange_t *exchange)
+/* Plans of prepared statements last, so only those are numbered whose plan
+ * does not hang on the size of the table. */
+static bool send_step(idemi_connection_t *connection, idemi_step_t *step)
 {
+    PGconn *pg = connection->pg;
+    char name[64];
+
+    if (step->number == 0 || !connection->is_own) {
+        return PQsendQueryParams(pg, step->sql, step->parameters, step->types,
+                                 step->values, step->lengths, step->formats,
+                                 1) == 1;
+    }
+    (void)snprintf(name, sizeof name, "idem_%016" PRIx64 "_%u",
+                   connection->name, step->number);
+    assert(step->number < IDEMI_STEP_NUMBERS);
+    if (!(connection->prepared & UINT32_C(1) << step->number)) {
+        step->is_preparing = true;
+        if (!PQsendPrepare(pg, name, step->sql, step->parameters,
+                           step->types)) {
+            return false;
+        }
+    }
+    return PQsendQueryPrepared(pg, name, step->parameters, step->values,
+                               step->lengths, step->formats, 1) == 1;
+}
+
+static bool send_all(exchange_t *exchange)
+{
+    PGconn *pg = exchange->connection->pg;
+
     /* What an error left behind is cleared first; outside a transaction it
      * would only be a warning, so it is said only when needed. */
     if (PQtransactionStatus(pg) != PQTRANS_IDLE) {
@@ -210,9 +255,7 @@ static bool send_all(PGconn *pg, exchange_t *exchange)
         }
     }
     for (size_t i = 0; i < exchange->count; i++) {
-        const idemi_step_t *step = &exchange->steps[i];
-        if (!PQsendQueryParams(pg, step->sql, step->parameters, step->types,
-                               step->values, step->lengths, step->formats, 1)) {
+        if (!send_step(exchange->connection, &exchange->steps[i])) {
             return false;
         }
     }
@@ -235,6 +278,26 @@ static void take_error(exchange_t *exchange, const PGresult *result)
     exchange->failed = true;
 }
 
+/* True when the step is through. */
+static bool take_success(exchange_t *exchange, PGresult *result)
+{
+    idemi_step_t *step = &exchange->steps[exchange->next];
+
+    if (step->is_preparing) {
+        step->is_preparing = false;
+        exchange->connection->prepared |= UINT32_C(1) << step->number;
+        return false;
+    }
+    /* The COMMIT of a transaction that had failed succeeds, and is called
+     * ROLLBACK. */
+    if (step->is_commit && strcmp(PQcmdStatus(result), "COMMIT") != 0) {
+        exchange->rolled_back = true;
+    }
+    step->result = result;
+    exchange->next++;
+    return true;
+}
+
 /* Takes one result, which is not NULL. */
 static void take_result(exchange_t *exchange, PGresult *result)
 {
@@ -248,14 +311,8 @@ static void take_result(exchange_t *exchange, PGresult *result)
     case PGRES_COMMAND_OK:
         if (exchange->skip > 0) {
             exchange->skip--;
-        } else if (exchange->next < exchange->count) {
-            idemi_step_t *step = &exchange->steps[exchange->next++];
-            /* The COMMIT of a transaction that had failed succeeds, and is
-             * called ROLLBACK. */
-            if (step->is_commit && strcmp(PQcmdStatus(result), "COMMIT") != 0) {
-                exchange->rolled_back = true;
-            }
-            step->result = result;
+        } else if (exchange->next < exchange->count &&
+                   take_success(exchange, result)) {
             return;
         }
         break;
@@ -270,8 +327,10 @@ static void take_result(exchange_t *exchange, PGresult *result)
 
 typedef enum outcome { OUTCOME_DONE, OUTCOME_LOST, OUTCOME_TIMEOUT } outcome_t;
 
-static outcome_t receive_all(PGconn *pg, exchange_t *exchange, int64_t end_ms)
+static outcome_t receive_all(exchange_t *exchange, int64_t end_ms)
 {
+    PGconn *pg = exchange->connection->pg;
+
     for (;;) {
         int unsent = PQflush(pg);
         if (unsent < 0) {
@@ -312,10 +371,10 @@ static outcome_t receive_all(PGconn *pg, exchange_t *exchange, int64_t end_ms)
     }
 }
 
-static idem_status_t lost(idemi_connection_t *connection,
-                          const exchange_t *exchange, bool writes,
+static idem_status_t lost(const exchange_t *exchange, bool writes,
                           outcome_t outcome, int64_t timeout_ms)
 {
+    idemi_connection_t *connection = exchange->connection;
     idem_status_t status =
         writes ? IDEM_ERR_COMMIT_UNKNOWN : IDEM_ERR_STORE_UNAVAILABLE;
     idem_error_t *err = exchange->err;
@@ -336,44 +395,56 @@ static idem_status_t lost(idemi_connection_t *connection,
     return status;
 }
 
+/* All of it was rolled back. */
+static idem_status_t refused(idemi_connection_t *connection,
+                             const char *sqlstate)
+{
+    /* "Cached plan must not change result type", after an ALTER TABLE: what
+     * is prepared is of no use any more. */
+    if (strcmp(sqlstate, "0A000") == 0 && connection->prepared != 0) {
+        drop(connection);
+        return IDEM_ERR_STORE_UNAVAILABLE;
+    }
+    connection->is_shared = connection->is_shared || is_of_names(sqlstate);
+    switch (idemi_sqlstate_classify(sqlstate)) {
+    case IDEMI_SQLSTATE_RECONNECT:
+        drop(connection);
+        return IDEM_ERR_STORE_UNAVAILABLE;
+    case IDEMI_SQLSTATE_BUSY:
+        return IDEM_ERR_STORE_UNAVAILABLE;
+    case IDEMI_SQLSTATE_REPEAT:
+    case IDEMI_SQLSTATE_REFUSED:
+        break;
+    }
+    return IDEM_ERR_STORE;
+}
+
 /* As idemi_connection_exchange(), on a connection that is there. */
 static idem_status_t exchange_steps(idemi_connection_t *connection,
                                     idemi_step_t *steps, size_t count,
                                     bool writes, int64_t timeout_ms,
                                     idem_error_t *err)
 {
-    exchange_t exchange = {.steps = steps, .count = count, .err = err};
+    exchange_t exchange = {
+        .connection = connection, .steps = steps, .count = count, .err = err};
     idem_status_t status = IDEM_OK;
     outcome_t outcome;
 
     assert(err);
     for (size_t i = 0; i < count; i++) {
         steps[i].result = NULL;
+        steps[i].is_preparing = false;
     }
     outcome = OUTCOME_LOST;
     connection->sent_at_ms = idemi_now_ms();
-    if (send_all(connection->pg, &exchange)) {
-        outcome =
-            receive_all(connection->pg, &exchange,
-                        end_of(connection, connection->sent_at_ms, timeout_ms));
+    if (send_all(&exchange)) {
+        outcome = receive_all(
+            &exchange, end_of(connection, connection->sent_at_ms, timeout_ms));
     }
     if (outcome != OUTCOME_DONE) {
-        status = lost(connection, &exchange, writes, outcome, timeout_ms);
+        status = lost(&exchange, writes, outcome, timeout_ms);
     } else if (exchange.failed) {
-        status = IDEM_ERR_STORE;
-        switch (idemi_sqlstate_classify(err->sqlstate)) {
-        case IDEMI_SQLSTATE_RECONNECT:
-            drop(connection);
-            status = IDEM_ERR_STORE_UNAVAILABLE;
-            break;
-        case IDEMI_SQLSTATE_BUSY:
-            status = IDEM_ERR_STORE_UNAVAILABLE;
-            break;
-        case IDEMI_SQLSTATE_REPEAT:
-        case IDEMI_SQLSTATE_REFUSED:
-            break;
-        }
-        err->status = status;
+        status = err->status = refused(connection, err->sqlstate);
     } else if (exchange.rolled_back) {
         status = idemi_error(err, IDEM_ERR_STORE_UNAVAILABLE,
                              "PostgreSQL rolled the transaction back at its "
@@ -403,7 +474,8 @@ static idem_status_t limit_session(idemi_connection_t *connection,
     status = exchange_steps(connection, &step, 1, false,
                             connection->deadline_ms, err);
     if (status == IDEM_OK) {
-        connection->is_limited = PQgetisnull(step.result, 0, 0) == 0;
+        connection->is_own =
+            !connection->is_shared && PQgetisnull(step.result, 0, 0) == 0;
         idemi_steps_clear(&step, 1);
     } else if (connection->pg) {
         drop(connection);

@@ -12,14 +12,18 @@
 
 /* One statement of a pipeline. */
 #define IDEMI_STEP_PARAMETERS 3
+#define IDEMI_STEP_NUMBERS 32
 typedef struct idemi_step {
     const char *sql;
+    unsigned int number; /* of a statement that is prepared where that lasts,
+                            below IDEMI_STEP_NUMBERS; 0: it is not */
     int parameters;
     Oid types[IDEMI_STEP_PARAMETERS];
     const char *values[IDEMI_STEP_PARAMETERS];
     int lengths[IDEMI_STEP_PARAMETERS];
     int formats[IDEMI_STEP_PARAMETERS]; /* 0 text, 1 binary */
     bool is_commit;                     /* judged by its command tag */
+    bool is_preparing;                  /* its first result is of that */
     PGresult *result;                   /* binary; NULL until answered */
 } idemi_step_t;
 
@@ -42,7 +46,11 @@ typedef struct idemi_connection {
     int64_t deadline_ms;  /* for connecting to one host, and for one pipeline */
     int64_t end_ms;       /* no wait goes on beyond it; INT64_MAX: none */
     PGconn *pg;           /* NULL: not connected */
-    bool is_limited;      /* limit_ms holds for the session */
+    bool is_own;          /* the session is ours alone: limit_ms holds for it,
+                             and what is prepared stays prepared */
+    bool is_shared;       /* it turned out not to be, although it looked so */
+    uint32_t prepared;    /* a bit for each number of a step */
+    uint64_t name;        /* of what is prepared; no two sessions' is alike */
     uint64_t made;        /* how many connections were made */
     int64_t sent_at_ms;   /* when the last pipeline was sent */
 } idemi_connection_t;

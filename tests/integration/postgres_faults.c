@@ -450,6 +450,55 @@ START_TEST(a_dropped_table_is_waited_for)
 }
 END_TEST
 
+static void handle_keys(int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "key-%d", i);
+        expect(IDEMI_OP_CLAIM, key, "t", IDEMI_ANSWER_NEW);
+        expect(IDEMI_OP_CONFIRM, key, "t", IDEMI_ANSWER_DONE);
+    }
+}
+
+/* A migration beside a running consumer: what is prepared no longer fits. */
+START_TEST(an_altered_column_is_no_outage)
+{
+    rig.options.connections = 1;
+    store_rig_open(&rig);
+    handle_keys(0, 10);
+    store_rig_exec(&rig, "ALTER TABLE %s ALTER message_id TYPE varchar(300)");
+    handle_keys(10, 20);
+    ck_assert_uint_eq(statistics().reconnects, 1);
+    ck_assert_int_eq(asker_outages(rig.asker), 0);
+    ck_assert_int_eq(store_rig_int(&rig, "SELECT count(*) FROM %s WHERE state "
+                                         "= 'CONFIRMED'"),
+                     20);
+}
+END_TEST
+
+/* C27: a pooler that passes on its servers' process numbers looks like a
+ * server, until a session comes back without what was prepared in it. Here a
+ * trigger takes that away, each time. */
+START_TEST(what_was_prepared_may_be_gone)
+{
+    rig.options.connections = 1;
+    store_rig_open(&rig);
+    handle_keys(0, 10);
+    store_rig_exec(&rig,
+                   "CREATE FUNCTION %s_forget() RETURNS trigger LANGUAGE "
+                   "plpgsql AS $$ BEGIN EXECUTE 'DEALLOCATE ALL'; RETURN NULL; "
+                   "END $$");
+    store_rig_exec(&rig, "CREATE TRIGGER forget AFTER INSERT ON %s FOR EACH "
+                         "STATEMENT EXECUTE FUNCTION %s_forget()");
+    handle_keys(10, 30);
+    ck_assert_uint_eq(statistics().reconnects, 1);
+    ck_assert_int_eq(asker_outages(rig.asker), 0);
+    ck_assert_int_eq(store_rig_int(&rig, "SELECT count(*) FROM %s WHERE state "
+                                         "= 'CONFIRMED'"),
+                     30);
+}
+END_TEST
+
 /* C06: a transaction that fails at its very end. */
 START_TEST(an_error_at_commit_is_no_success)
 {
@@ -493,6 +542,8 @@ int main(void)
     tcase_add_test(direct, a_restarted_server_is_found_again);
     tcase_add_test(direct, a_refused_row_fails_alone);
     tcase_add_test(direct, a_dropped_table_is_waited_for);
+    tcase_add_test(direct, an_altered_column_is_no_outage);
+    tcase_add_test(direct, what_was_prepared_may_be_gone);
     tcase_add_test(direct, an_error_at_commit_is_no_success);
 
     suite_add_tcase(suite, proxied);

@@ -22,13 +22,13 @@ static const char *const beliefs[] = {
 };
 enum { BELIEFS = 3, ROWS = 30000 };
 
+static const char thousands[] =
+    "INSERT INTO %s (message_id, state, recorded_at, expires_at) SELECT "
+    "md5(i::text), 'CONFIRMED', now(), now() + interval '1 day' FROM "
+    "generate_series(1, 30000) AS i";
+
 static void fill(int belief)
 {
-    static const char rows[] =
-        "INSERT INTO %s (message_id, state, recorded_at, expires_at) SELECT "
-        "md5(i::text), 'CONFIRMED', now(), now() + interval '1 day' FROM "
-        "generate_series(1, 30000) AS i";
-
     store_rig_prepare(&rig, test_env("IDEM_TEST_DSN"));
     store_rig_open(&rig);
     /* Statistics are to stay what they are. */
@@ -36,7 +36,7 @@ static void fill(int belief)
     if (belief == 2) {
         store_rig_exec(&rig, beliefs[belief]);
     }
-    store_rig_exec(&rig, rows);
+    store_rig_exec(&rig, thousands);
     if (belief != 2 && beliefs[belief][0] != '\0') {
         store_rig_exec(&rig, beliefs[belief]);
     }
@@ -146,6 +146,43 @@ START_TEST(rows_read_per_key_do_not_grow_with_the_table)
 }
 END_TEST
 
+/* What is prepared keeps its plan, made when the table was as good as empty.
+ */
+START_TEST(a_session_reads_no_more_per_key_once_the_table_has_grown)
+{
+    enum { KEYS = 60, HALF = KEYS / 2 };
+    question_t *questions = calloc(KEYS, sizeof *questions);
+    int64_t before;
+
+    store_rig_prepare(&rig, test_env("IDEM_TEST_DSN"));
+    rig.options.connections = 1;
+    store_rig_open(&rig);
+    store_rig_exec(&rig, "ALTER TABLE %s SET (autovacuum_enabled = off)");
+    for (int i = 0; i < KEYS; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "new-%d", i);
+        question_set(&questions[i], IDEMI_OP_CLAIM, key, "t");
+    }
+    before = rows_read();
+    ask(questions, 1, IDEMI_OP_RECORD, 1);
+    store_rig_exec(&rig, "ANALYZE %s");
+    ask(questions, HALF, IDEMI_OP_CLAIM, 1);
+    ask(questions, HALF, IDEMI_OP_CONFIRM, 1);
+    ask(questions, HALF, IDEMI_OP_RECORD, 1);
+    store_rig_exec(&rig, thousands);
+    ask(questions, KEYS, IDEMI_OP_CLAIM, 1);
+    ask(questions, KEYS, IDEMI_OP_CONFIRM, HALF);
+    ask(questions, KEYS, IDEMI_OP_RECORD, 1);
+    check_read("a small table that grew", before, 5 * KEYS);
+    ck_assert_int_eq(store_rig_int(&rig, "SELECT count(*) FROM %s WHERE "
+                                         "message_id LIKE 'new-%' AND state "
+                                         "= 'CONFIRMED'"),
+                     KEYS);
+    free(questions);
+    store_rig_finish(&rig);
+}
+END_TEST
+
 /* C25, C26: one insert, one update within the page, a message. */
 START_TEST(confirms_touch_no_index)
 {
@@ -218,6 +255,8 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, rows_read_per_key_do_not_grow_with_the_table, 0,
                         3 * BELIEFS);
+    tcase_add_test(tcase,
+                   a_session_reads_no_more_per_key_once_the_table_has_grown);
     tcase_add_test(tcase, confirms_touch_no_index);
     tcase_add_test(tcase, duplicates_write_nothing);
     srunner_run_all(runner, CK_ENV);
