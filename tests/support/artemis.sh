@@ -23,6 +23,9 @@
 #   ARTEMIS_ACCEPTOR  more parameters, such as ";amqpIdleTimeout=4000"
 #   ARTEMIS_SETTINGS  more <address-setting> elements
 #   ARTEMIS_XML       more elements of <core>
+#   ARTEMIS_LARGE     1: a JVM and journal files as "artemis create" makes them,
+#                     fast once they are warm. Without it they are small, and
+#                     start fast
 #   ARTEMIS_SYNC      1 flushes the journal to disk at each write. Without it
 #                     messages survive kill, but not the end of the machine
 #
@@ -139,8 +142,17 @@ appender.console.name = console
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %-5level [%logger] %msg%n
 EOF
-    local sync=false more=${ARTEMIS_ACCEPTOR:-}
+    local sync=false more=${ARTEMIS_ACCEPTOR:-} file=1M scan=1000
+    local buffer='<journal-buffer-timeout>100000</journal-buffer-timeout>'
+    local jvm="-Xms32M -Xmx256M -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     [ "${ARTEMIS_SYNC:-0}" != 1 ] || sync=true
+    if [ "${ARTEMIS_LARGE:-0}" = 1 ]; then
+        jvm="-Xms512M -Xmx2G -XX:+UseG1GC -XX:+UseStringDeduplication"
+        jvm+=" -XX:AutoBoxCacheMax=20000"
+        file=10M
+        scan=30000
+        buffer=
+    fi
     cat >"$dir/etc/broker.xml" <<EOF
 <?xml version='1.0'?>
 <configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
@@ -154,10 +166,10 @@ EOF
    <journal-datasync>$sync</journal-datasync>
    <journal-min-files>2</journal-min-files>
    <journal-pool-files>10</journal-pool-files>
-   <journal-file-size>1M</journal-file-size>
-   <journal-buffer-timeout>100000</journal-buffer-timeout>
+   <journal-file-size>$file</journal-file-size>
+   $buffer
    <max-disk-usage>98</max-disk-usage>
-   <message-expiry-scan-period>1000</message-expiry-scan-period>
+   <message-expiry-scan-period>$scan</message-expiry-scan-period>
    ${ARTEMIS_XML:-}
    <acceptors>
       <acceptor name="amqp">tcp://127.0.0.1:$port?protocols=AMQP$more</acceptor>
@@ -207,7 +219,8 @@ EOF
    </addresses>
 </core></configuration>
 EOF
-    printf 'HOME_DIR=%q\nPORT=%q\n' "$2" "$port" >"$dir/instance.env"
+    printf 'HOME_DIR=%q\nPORT=%q\nJVM=(%s)\n' "$2" "$port" "$jvm" \
+        >"$dir/instance.env"
 }
 
 create() { # DIR
@@ -241,8 +254,7 @@ answers() { # the protocol header comes back; the acceptors open last
 
 launch() { # JVM-OPTION
     running_pid >/dev/null && die "$DIR is already running"
-    setsid java -Xms32M -Xmx256M -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
-        "$1" -Xlog:cds=off -Xlog:cds+dynamic=off \
+    setsid java "${JVM[@]}" "$1" -Xlog:cds=off -Xlog:cds+dynamic=off \
         -Dlog4j2.disableJmx=true \
         --add-opens java.base/jdk.internal.misc=ALL-UNNAMED \
         "-Djava.security.auth.login.config=$DIR/etc/login.config" \

@@ -27,7 +27,8 @@ class Servers:
         if shared_buffers:
             more["POSTGRES_CONF"] = f"shared_buffers = {shared_buffers}"
         try:
-            self.url = output(SUPPORT / "artemis.sh", "start", self.artemis)
+            self.url = output(SUPPORT / "artemis.sh", "start", self.artemis,
+                              env={**os.environ, "ARTEMIS_LARGE": "1"})
             self.dsn = output(SUPPORT / "postgres.sh", "start", self.postgres,
                               env={**os.environ, **more})
             # TLS for nobody: libpq's default would take it where the server
@@ -85,7 +86,7 @@ class Servers:
                         ("-Xlog", "-Xshare", "-XX:SharedArchive"))),
                 **{name: xml.split(f"<{name}>")[1].split("<")[0] for name in
                    ("persistence-enabled", "journal-type", "journal-datasync",
-                    "journal-buffer-timeout")},
+                    "journal-file-size")},
             },
         }
 
