@@ -22,6 +22,8 @@ from lib.contenders import CONTENDERS, SHORT, Work  # noqa: E402
 from lib.counters import machine_cpu  # noqa: E402
 from lib.servers import ROOT, Servers, machine  # noqa: E402
 
+WARM_UP_RUNS, WARM_UP_COUNT = 4, 100000
+
 CHARTS = {
     "prefetch": growth.prefetch,
     "body": growth.body,
@@ -137,9 +139,10 @@ def measure(args, results):
         bench = Bench(servers, pathlib.Path(args.build),
                       java_warm_up=1000 if args.short else 5000,
                       slow_count=1000 if args.short else None)
-        # A cold broker is several times slower, for everyone.
-        for _ in range(1 if args.short else 3):
-            bench.run("raw", Work(args.count))
+        # A cold broker is several times slower, for everyone. What warms it is
+        # how many messages it has seen, whatever the runs are to have.
+        for _ in range(1 if args.short else WARM_UP_RUNS):
+            bench.run("raw", Work(args.count if args.short else WARM_UP_COUNT))
         if not args.grow:
             runs = table.run(bench, args.names, args.count, args.rounds,
                              args.seconds, args.body, args.prefetch)
