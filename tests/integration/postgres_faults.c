@@ -72,8 +72,7 @@ END_TEST
 static bool waits_for_lock(void *user)
 {
     (void)user;
-    return database_int(rig.pg, "SELECT count(*) FROM pg_stat_activity WHERE "
-                                "wait_event_type = 'Lock'") > 0;
+    return store_rig_sessions(&rig, "wait_event_type = 'Lock'") > 0;
 }
 
 /* The session is killed while its batch waits for a lock. */

@@ -411,10 +411,8 @@ START_TEST(a_held_claim_is_answered_at_once)
     ck_assert_int_gt(theirs.remaining_ms, 20000);
     ck_assert_int_le(theirs.remaining_ms, 30000);
     /* No transaction is open while the work is done. */
-    ck_assert_int_eq(database_int(rig.pg,
-                                  "SELECT count(*) FROM pg_stat_activity WHERE "
-                                  "state LIKE 'idle in transaction%'"),
-                     0);
+    ck_assert_int_eq(
+        store_rig_sessions(&rig, "state LIKE 'idle in transaction%'"), 0);
 }
 END_TEST
 

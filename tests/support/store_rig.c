@@ -118,6 +118,17 @@ int64_t store_rig_int(store_rig_t *rig, const char *format)
     return database_int(rig->pg, sql);
 }
 
+int64_t store_rig_sessions(const store_rig_t *rig, const char *condition)
+{
+    char sql[SQL_BYTES];
+
+    snprintf(sql, sizeof sql,
+             "SELECT count(*) FROM pg_stat_activity WHERE application_name = "
+             "'%s' AND %s",
+             rig->application, condition);
+    return database_int(rig->pg, sql);
+}
+
 void store_rig_row(store_rig_t *rig, const char *key, const char *state,
                    const char *owner, int64_t expires_in_ms, int attempts)
 {

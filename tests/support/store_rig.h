@@ -48,6 +48,9 @@ question_t store_rig_ask(store_rig_t *rig, idemi_op_kind_t kind,
 void store_rig_exec(store_rig_t *rig, const char *format);
 int64_t store_rig_int(store_rig_t *rig, const char *format);
 
+/** How many of the store's own sessions fit; the server has others too. */
+int64_t store_rig_sessions(const store_rig_t *rig, const char *condition);
+
 /** Write a row: owner NULL for none, lease in ms from now, may be negative. */
 void store_rig_row(store_rig_t *rig, const char *key, const char *state,
                    const char *owner, int64_t expires_in_ms, int attempts);
