@@ -9,7 +9,7 @@
 /* A batch is one pipeline and one transaction:
  *
  *   BEGIN, a time limit, claims, takeovers, confirms, records, renewals,
- *   releases, COMMIT, finds
+ *   releases, COMMIT, finds, the rows of the claims
  *
  * The order matters. A claim or a takeover may have to wait for another's
  * transaction; had we touched our own rows before, it might be waiting for us.
@@ -18,19 +18,16 @@
  *
  * What the statements leave undecided is read afterwards, under a new
  * snapshot: a row that made a statement wait is not visible to that statement.
- * A row that is gone by then (a purge), or free by then, makes the operation
- * start anew. */
-
-/* From here on a claim may read what it finds in the same trip; below, planning
- * the longer statement costs more than the second trip of the few. */
-#define CLAIM_READ_FROM 16
+ * Where the claims before met keys that were there, the rows are asked for in
+ * the same trip; where all were new, only when one is not. A row that is gone
+ * by then (a purge), or free by then, makes the operation start anew. */
 
 /* Of operations that start anew in one call. Rows that vanish again and again
  * are left to the store's back-off. */
 #define ROUNDS 16
 
-/* BEGIN, limit, one statement for each kind, COMMIT. */
-#define STEPS (3 + IDEMI_OP_RECORD + 1)
+/* BEGIN, limit, one statement for each kind, COMMIT, the rows. */
+#define STEPS (4 + IDEMI_OP_RECORD + 1)
 
 /* A remaining lease, of which 'infinity' would be none. */
 #define REMAINING_MAX_MS (INT64_C(1) << 40)
@@ -52,14 +49,6 @@ static const idemi_sql_kind_t sql_of[] = {
     [IDEMI_OP_RECORD] = IDEMI_SQL_RECORD,
 };
 
-/* Prepared once a session: nothing in their plans depends on how large the
- * table was when they were planned. Those that read the table may scan it while
- * it has a page or two, and must not keep that plan. */
-static const bool is_prepared[IDEMI_SQL_KINDS] = {
-    [IDEMI_SQL_CLAIM] = true,
-    [IDEMI_SQL_CONFIRM] = true,
-    [IDEMI_SQL_RECORD] = true,
-};
 _Static_assert(IDEMI_SQL_KINDS < IDEMI_STEP_NUMBERS, "a number for each");
 
 /* Operations of one kind, in the order of their keys. */
@@ -67,7 +56,7 @@ typedef struct group {
     idemi_op_t **ops;
     size_t count;
     idemi_step_t *step;
-    bool with_read; /* CLAIM_READ: the answer has rows, not keys */
+    idemi_step_t *rows; /* of claims, where they are read in the same trip */
 } group_t;
 
 typedef struct batch {
@@ -137,24 +126,24 @@ static bool wants(idemi_op_kind_t kind, idemi_op_kind_t one,
     return kind == one || kind == two;
 }
 
+/* One of ours. Where the session is ours alone it is prepared once, since no
+ * plan depends there on how large the table was: see idemi_sql_session. */
+static idemi_step_t step_of(const batch_t *batch, idemi_sql_kind_t kind)
+{
+    return (idemi_step_t){.sql = batch->session->postgres->sql.text[kind],
+                          .number = (unsigned int)kind + 1};
+}
+
 /* The statement of a group, whose step is the next one. */
 static bool add_group(batch_t *batch, group_t *group, idemi_array_t *arrays)
 {
     const idemi_postgres_t *postgres = batch->session->postgres;
     idemi_op_kind_t kind = group->ops[0]->kind;
-    idemi_sql_kind_t sql = sql_of[kind];
     idemi_step_t *step = &batch->steps[batch->steps_count++];
     bool has_tokens = !wants(kind, IDEMI_OP_RECORD, IDEMI_OP_FIND);
 
     group->step = step;
-    group->with_read = kind == IDEMI_OP_CLAIM && batch->session->met_known &&
-                       group->count >= CLAIM_READ_FROM;
-    if (group->with_read) {
-        sql = IDEMI_SQL_CLAIM_READ;
-    }
-    *step =
-        (idemi_step_t){.sql = postgres->sql.text[sql],
-                       .number = is_prepared[sql] ? (unsigned int)sql + 1 : 0};
+    *step = step_of(batch, sql_of[kind]);
 
     arrays[1].failed = false;
     arrays[2].failed = false;
@@ -203,6 +192,15 @@ static void add_limit(batch_t *batch)
                     batch->session->postgres->limit_ms);
 }
 
+/* The rows of claims, whose keys are in keys already. */
+static void add_rows(batch_t *batch, group_t *claims, const idemi_array_t *keys)
+{
+    claims->rows = &batch->steps[batch->steps_count++];
+    *claims->rows = step_of(batch, IDEMI_SQL_READ);
+    idemi_step_binary(claims->rows, IDEMI_OID_TEXT_ARRAY, keys->bytes,
+                      keys->size);
+}
+
 /* Splits the sorted operations into groups and makes the steps. */
 static bool build(batch_t *batch)
 {
@@ -244,6 +242,10 @@ static bool build(batch_t *batch)
                               &batch->session->arrays[3 * i]) &&
                     built;
         }
+    }
+    if (batch->groups[0].count > 0 && batch->session->met_known) {
+        assert(order[0] == IDEMI_OP_CLAIM);
+        add_rows(batch, &batch->groups[0], &batch->session->arrays[0]);
     }
     return built;
 }
@@ -322,8 +324,8 @@ static void judge(idemi_op_t *op, const PGresult *rows, int row,
     }
 }
 
-/* Rows of READ or CLAIM_READ, whose first column is the place in the question.
- */
+/* Rows of READ, whose first column is the place in the question. What has its
+ * answer keeps it. */
 static void judge_rows(idemi_op_t **ops, size_t count, const PGresult *rows,
                        int64_t sent_at_ms)
 {
@@ -331,7 +333,9 @@ static void judge_rows(idemi_op_t **ops, size_t count, const PGresult *rows,
         int64_t place = idemi_get_int8(PQgetvalue(rows, i, 0));
         assert(place >= 1 && (uint64_t)place <= count);
         (void)count;
-        judge(ops[place - 1], rows, i, sent_at_ms);
+        if (ops[place - 1]->answer == IDEMI_ANSWER_NONE) {
+            judge(ops[place - 1], rows, i, sent_at_ms);
+        }
     }
 }
 
@@ -372,20 +376,6 @@ static void answer_returned(const batch_t *batch, const group_t *group,
     }
 }
 
-/* CLAIM_READ speaks of the keys that are not new. */
-static void answer_claim_read(const batch_t *batch, const group_t *group)
-{
-    const PGresult *rows = group->step->result;
-
-    answer_all(batch, group, IDEMI_ANSWER_NEW);
-    for (int i = 0; i < PQntuples(rows); i++) {
-        int64_t place = idemi_get_int8(PQgetvalue(rows, i, 0));
-        assert(place >= 1 && (uint64_t)place <= group->count);
-        group->ops[place - 1]->answer = IDEMI_ANSWER_NONE;
-    }
-    judge_rows(group->ops, group->count, rows, batch->sent_at_ms);
-}
-
 static bool is_all_new(const group_t *group)
 {
     for (size_t i = 0; i < group->count; i++) {
@@ -400,12 +390,12 @@ static void answer_group(const batch_t *batch, const group_t *group)
 {
     switch (group->ops[0]->kind) {
     case IDEMI_OP_CLAIM:
-        if (group->with_read) {
-            answer_claim_read(batch, group);
-        } else {
-            answer_returned(batch, group, IDEMI_ANSWER_NEW);
-        }
+        answer_returned(batch, group, IDEMI_ANSWER_NEW);
         batch->session->met_known = !is_all_new(group);
+        if (group->rows) {
+            judge_rows(group->ops, group->count, group->rows->result,
+                       batch->sent_at_ms);
+        }
         break;
     case IDEMI_OP_TAKEOVER:
         answer_returned(batch, group, IDEMI_ANSWER_NEW);
@@ -480,7 +470,7 @@ static idem_status_t look(batch_t *batch, idem_error_t *err)
 {
     idemi_postgres_session_t *session = batch->session;
     idemi_array_t *keys = &session->arrays[0];
-    idemi_step_t step = {.sql = session->postgres->sql.text[IDEMI_SQL_READ]};
+    idemi_step_t step = step_of(batch, IDEMI_SQL_READ);
     idem_status_t status;
 
     idemi_array_begin(keys, IDEMI_OID_TEXT, batch->count);

@@ -10,7 +10,8 @@
  *   by the unique index whatever the statistics say. UPDATE, MERGE or = ANY
  *   would scan small tables, and MERGE raises 23505 in a race.
  * - Reads look each key up in a LATERAL with OFFSET 0, which the planner
- *   cannot turn into a join over the table.
+ *   cannot turn into a join over the table. While that has a page or two it
+ *   would still scan it for each key; see idemi_sql_session.
  * - Functions are named with pg_catalog, and both sides of a comparison cast
  *   to text: otherwise whoever may create functions in a schema of the search
  *   path could put his own in their place, since exact types win. Only
@@ -35,14 +36,6 @@
 #define ONLY_OURS \
     "CROSS JOIN LATERAL (SELECT 1 FROM {T} WHERE message_id::text = u.k" \
     " AND claimed_by::text = u.o OFFSET 0) AS x "
-#define ROW \
-    "LEFT JOIN LATERAL (SELECT state::text AS state," \
-    " claimed_by::text AS claimed_by," \
-    " {?coalesce(attempts, 0)}{!0::int4} AS attempts," \
-    " expires_at, {clock} AS clock" \
-    " FROM {T} WHERE message_id::text = u.k OFFSET 0) AS x ON true"
-#define ROW_COLUMNS \
-    "u.i, x.state, x.claimed_by, x.attempts, x.expires_at, x.clock"
 #define NUMBERED \
     "FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY AS u(k, i) "
 #define CONFIRMED \
@@ -53,16 +46,13 @@ static const char *const templates[IDEMI_SQL_KINDS] = {
     [IDEMI_SQL_CLAIM] = LEASE(
         "CLAIMED") "ON CONFLICT (message_id) DO NOTHING RETURNING message_id",
 
-    [IDEMI_SQL_CLAIM_READ] =
-        "WITH u AS MATERIALIZED (SELECT * FROM"
-        " unnest($1::text[], $2::text[]) WITH ORDINALITY AS u(k, o, i)),"
-        " ins AS (INSERT INTO {T} AS r " COLUMNS ")"
-        " SELECT k, 'CLAIMED', o, {now}, {now} + $3" MS " FROM u"
-        " ON CONFLICT (message_id) DO NOTHING RETURNING message_id) "
-        "SELECT " ROW_COLUMNS " FROM u " ROW " WHERE NOT EXISTS"
-        " (SELECT 1 FROM ins WHERE ins.message_id::text = u.k)",
-
-    [IDEMI_SQL_READ] = "SELECT " ROW_COLUMNS " " NUMBERED ROW,
+    [IDEMI_SQL_READ] =
+        "SELECT u.i, x.state, x.claimed_by, x.attempts, x.expires_at, "
+        "x.clock " NUMBERED "LEFT JOIN LATERAL (SELECT state::text AS state,"
+        " claimed_by::text AS claimed_by,"
+        " {?coalesce(attempts, 0)}{!0::int4} AS attempts,"
+        " expires_at, {clock} AS clock"
+        " FROM {T} WHERE message_id::text = u.k OFFSET 0) AS x ON true",
 
     /* Our own token again is our own takeover whose answer was lost, and a
      * freed row has counted its failure already. Only what can be taken, as
@@ -141,12 +131,18 @@ static const char purge_template[] =
  * locks of its first half until it finds its peer dead, by default after two
  * hours; no other time limit works then.
  *
+ * What is prepared keeps its plan, so none may be one for a small table only.
+ * What has no other plan than a scan (a count, a look at the catalogue) scans
+ * nevertheless, but seems so costly then that it would be compiled first.
+ *
  * Settings of a session are no good where a pooler hands the session on. It
  * cannot know at login which session will serve a client, so the process that
  * it names is another than the one that answers. */
 const char idemi_sql_session[] =
     "SELECT CASE WHEN pg_catalog.pg_backend_pid() = $1::int4 THEN"
     " pg_catalog.set_config('statement_timeout', $2::text, false) ||"
+    " pg_catalog.set_config('enable_seqscan', 'off', false) ||"
+    " pg_catalog.set_config('jit', 'off', false) ||"
     " pg_catalog.set_config('tcp_keepalives_idle', '10', false) ||"
     " pg_catalog.set_config('tcp_keepalives_interval', '5', false) ||"
     " pg_catalog.set_config('tcp_keepalives_count', '3', false) END";

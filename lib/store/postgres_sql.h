@@ -14,16 +14,15 @@
 #define IDEMI_SQL_TABLE_BYTES (2 * (2 * IDEMI_SQL_NAME_BYTES + 2) + 2)
 
 typedef enum idemi_sql_kind {
-    IDEMI_SQL_CLAIM,      /* $1 keys, $2 tokens, $3 ms: the new keys */
-    IDEMI_SQL_CLAIM_READ, /* the same: index and row of those not new */
-    IDEMI_SQL_READ,       /* $1 keys: index and row, null where absent */
-    IDEMI_SQL_TAKEOVER,   /* $1 keys, $2 tokens, $3 ms: key, attempts */
-    IDEMI_SQL_CONFIRM,    /* $1 keys, $2 tokens, $3 ms: key */
-    IDEMI_SQL_RENEW,      /* $1 keys, $2 tokens, $3 ms: key */
-    IDEMI_SQL_RELEASE,    /* $1 keys, $2 tokens, $3 attempts int4[] */
-    IDEMI_SQL_RECORD,     /* $1 keys, $2 ms */
-    IDEMI_SQL_FIND,       /* $1 keys: index of those confirmed */
-    IDEMI_SQL_COUNT,      /* claimed, freed, confirmed */
+    IDEMI_SQL_CLAIM,    /* $1 keys, $2 tokens, $3 ms: the new keys */
+    IDEMI_SQL_READ,     /* $1 keys: index and row, null where absent */
+    IDEMI_SQL_TAKEOVER, /* $1 keys, $2 tokens, $3 ms: key, attempts */
+    IDEMI_SQL_CONFIRM,  /* $1 keys, $2 tokens, $3 ms: key */
+    IDEMI_SQL_RENEW,    /* $1 keys, $2 tokens, $3 ms: key */
+    IDEMI_SQL_RELEASE,  /* $1 keys, $2 tokens, $3 attempts int4[] */
+    IDEMI_SQL_RECORD,   /* $1 keys, $2 ms */
+    IDEMI_SQL_FIND,     /* $1 keys: index of those confirmed */
+    IDEMI_SQL_COUNT,    /* claimed, freed, confirmed */
     IDEMI_SQL_KINDS
 } idemi_sql_kind_t;
 
