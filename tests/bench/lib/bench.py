@@ -149,13 +149,13 @@ class Bench:
             sys.exit(f"{name}: {rows[0]} rows confirmed of {rows[1]}, not "
                      f"{wanted[0]} of {wanted[1]}")
 
-    def size(self, name, work, seconds):
+    def size(self, name, work, seconds, setting=None):
         """As many messages of the work as take about that long, but not more
-        than it says."""
+        than it says; setting tells what else the rate depends on."""
         if self.slow_count:
             return dataclasses.replace(
                 work, count=min(work.count, self.slow_count))
-        key = (name, dataclasses.astuple(work))
+        key = (name, dataclasses.astuple(work), setting)
         if key not in self.sizes:
             pilot = min(work.count, 500)
             rate = self.run(

@@ -49,7 +49,8 @@ def run_cases(bench, args, chart, cases):
         for case, results in zip(cases, runs):
             if case.setup:
                 case.setup()
-            work = bench.size(case.contender, case.work, args.seconds)
+            work = bench.size(case.contender, case.work, args.seconds,
+                              case.x if case.setup else None)
             result = bench.run(case.contender, work)
             results.append(result)
             print(f"round {number + 1}: {chart.title}: {case.series}, "
