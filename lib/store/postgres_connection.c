@@ -395,7 +395,8 @@ static idem_status_t lost(const exchange_t *exchange, bool writes,
     return status;
 }
 
-/* All of it was rolled back. */
+/* It was rolled back, but for what a COMMIT before the error had made last;
+ * who repeats it finds that by its tokens. */
 static idem_status_t refused(idemi_connection_t *connection,
                              const char *sqlstate)
 {
