@@ -100,6 +100,7 @@ idem_status_t idemi_postgres_count(idemi_session_t *session, int64_t timeout_ms,
     char limit[IDEMI_NUMBER_BYTES];
     idemi_step_t steps[] = {
         {.sql = IDEMI_SQL_LIMIT},
+        {.sql = IDEMI_SQL_SCAN},
         {.sql = s->postgres->sql.text[IDEMI_SQL_COUNT]},
     };
     idem_status_t status;
@@ -110,13 +111,13 @@ idem_status_t idemi_postgres_count(idemi_session_t *session, int64_t timeout_ms,
         limit, sizeof limit, "%lld",
         (long long)(timeout_ms < 0 || timeout_ms > INT32_MAX ? 0 : timeout_ms));
     idemi_step_text(&steps[0], IDEMI_OID_TEXT, limit);
-    status = idemi_postgres_exchange(s, steps, 2, false, timeout_ms, err);
+    status = idemi_postgres_exchange(s, steps, 3, false, timeout_ms, err);
     if (status == IDEM_OK) {
-        const PGresult *row = steps[1].result;
+        const PGresult *row = steps[2].result;
         counts->claimed = (uint64_t)idemi_get_int8(PQgetvalue(row, 0, 0));
         counts->freed = (uint64_t)idemi_get_int8(PQgetvalue(row, 0, 1));
         counts->confirmed = (uint64_t)idemi_get_int8(PQgetvalue(row, 0, 2));
-        idemi_steps_clear(steps, 2);
+        idemi_steps_clear(steps, 3);
     }
     return status;
 }

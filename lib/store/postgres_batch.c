@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A batch is one pipeline and one transaction:
+/* A batch is one pipeline and one transaction, behind which it is read:
  *
  *   BEGIN, a time limit, claims, takeovers, confirms, records, renewals,
  *   releases, COMMIT, finds, the rows of the claims

@@ -28,7 +28,7 @@ idemi_sqlstate_class_t idemi_sqlstate_classify(const char *sqlstate)
      * it has become a standby or was set read-only; another host, or the same
      * one later, may be the primary. */
     if (strncmp(sqlstate, "08", 2) == 0 || strncmp(sqlstate, "57P", 3) == 0 ||
-        strcmp(sqlstate, "25006") == 0 || is_of_names(sqlstate)) {
+        strcmp(sqlstate, "25006") == 0) {
         return IDEMI_SQLSTATE_RECONNECT;
     }
     if (strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0) {
@@ -208,16 +208,23 @@ typedef struct exchange {
     idemi_connection_t *connection;
     idemi_step_t *steps;
     size_t count;
-    size_t skip; /* results to ignore first: of our ROLLBACK */
-    size_t next; /* the step whose result comes next */
+    size_t skip;       /* results to ignore first: of our ROLLBACK */
+    size_t next;       /* the step whose result comes next */
+    uint32_t prepared; /* what was prepared before */
     bool synced;
     bool failed; /* the first error is in err */
     bool rolled_back;
     idem_error_t *err;
 } exchange_t;
 
-/* Plans of prepared statements last, so only those are numbered whose plan
- * does not hang on the size of the table. */
+static uint32_t bit_of(const idemi_step_t *step)
+{
+    assert(step->number < IDEMI_STEP_NUMBERS);
+    return step->number > 0 ? UINT32_C(1) << step->number : 0;
+}
+
+/* A number stands in a pipeline once: twice, unprepared, it would be parsed
+ * twice. */
 static bool send_step(idemi_connection_t *connection, idemi_step_t *step)
 {
     PGconn *pg = connection->pg;
@@ -230,8 +237,7 @@ static bool send_step(idemi_connection_t *connection, idemi_step_t *step)
     }
     (void)snprintf(name, sizeof name, "idem_%016" PRIx64 "_%u",
                    connection->name, step->number);
-    assert(step->number < IDEMI_STEP_NUMBERS);
-    if (!(connection->prepared & UINT32_C(1) << step->number)) {
+    if (!(connection->prepared & bit_of(step))) {
         step->is_preparing = true;
         if (!PQsendPrepare(pg, name, step->sql, step->parameters,
                            step->types)) {
@@ -285,7 +291,7 @@ static bool take_success(exchange_t *exchange, PGresult *result)
 
     if (step->is_preparing) {
         step->is_preparing = false;
-        exchange->connection->prepared |= UINT32_C(1) << step->number;
+        exchange->connection->prepared |= bit_of(step);
         return false;
     }
     /* The COMMIT of a transaction that had failed succeeds, and is called
@@ -397,16 +403,24 @@ static idem_status_t lost(const exchange_t *exchange, bool writes,
 
 /* It was rolled back, but for what a COMMIT before the error had made last;
  * who repeats it finds that by its tokens. */
-static idem_status_t refused(idemi_connection_t *connection,
-                             const char *sqlstate)
+static idem_status_t refused(const exchange_t *exchange)
 {
+    idemi_connection_t *connection = exchange->connection;
+    const char *sqlstate = exchange->err->sqlstate;
+
     /* "Cached plan must not change result type", after an ALTER TABLE: what
-     * is prepared is of no use any more. */
-    if (strcmp(sqlstate, "0A000") == 0 && connection->prepared != 0) {
+     * is prepared is of no use any more. What was prepared just now is not
+     * meant: then a trigger says so, or a partition's. */
+    if (strcmp(sqlstate, "0A000") == 0 && exchange->next < exchange->count &&
+        (exchange->prepared & bit_of(&exchange->steps[exchange->next]))) {
         drop(connection);
         return IDEM_ERR_STORE_UNAVAILABLE;
     }
-    connection->is_shared = connection->is_shared || is_of_names(sqlstate);
+    if (is_of_names(sqlstate) && connection->is_own) {
+        connection->is_shared = true;
+        drop(connection);
+        return IDEM_ERR_STORE_UNAVAILABLE;
+    }
     switch (idemi_sqlstate_classify(sqlstate)) {
     case IDEMI_SQLSTATE_RECONNECT:
         drop(connection);
@@ -426,8 +440,11 @@ static idem_status_t exchange_steps(idemi_connection_t *connection,
                                     bool writes, int64_t timeout_ms,
                                     idem_error_t *err)
 {
-    exchange_t exchange = {
-        .connection = connection, .steps = steps, .count = count, .err = err};
+    exchange_t exchange = {.connection = connection,
+                           .steps = steps,
+                           .count = count,
+                           .prepared = connection->prepared,
+                           .err = err};
     idem_status_t status = IDEM_OK;
     outcome_t outcome;
 
@@ -445,7 +462,7 @@ static idem_status_t exchange_steps(idemi_connection_t *connection,
     if (outcome != OUTCOME_DONE) {
         status = lost(&exchange, writes, outcome, timeout_ms);
     } else if (exchange.failed) {
-        status = err->status = refused(connection, err->sqlstate);
+        status = err->status = refused(&exchange);
     } else if (exchange.rolled_back) {
         status = idemi_error(err, IDEM_ERR_STORE_UNAVAILABLE,
                              "PostgreSQL rolled the transaction back at its "
@@ -469,14 +486,16 @@ static idem_status_t limit_session(idemi_connection_t *connection,
     char process[24];
     idem_status_t status;
 
+    if (connection->is_shared) {
+        return IDEM_OK; /* it would hold for strangers */
+    }
     (void)snprintf(process, sizeof process, "%d", PQbackendPID(connection->pg));
     idemi_step_text(&step, IDEMI_OID_INT4, process);
     idemi_step_text(&step, IDEMI_OID_TEXT, connection->limit_ms);
     status = exchange_steps(connection, &step, 1, false,
                             connection->deadline_ms, err);
     if (status == IDEM_OK) {
-        connection->is_own =
-            !connection->is_shared && PQgetisnull(step.result, 0, 0) == 0;
+        connection->is_own = PQgetisnull(step.result, 0, 0) == 0;
         idemi_steps_clear(&step, 1);
     } else if (connection->pg) {
         drop(connection);

@@ -68,11 +68,12 @@ idem_status_t idemi_connection_open(idemi_connection_t *connection,
  * limit) for all results. On IDEM_OK every step has its result. writes says
  * whether a lost answer leaves something unknown.
  *
- * IDEM_ERR_STORE_UNAVAILABLE  nothing was done; the connection may be gone
+ * IDEM_ERR_STORE_UNAVAILABLE  nothing was done, but for what a COMMIT among
+ *                             the steps had made last; the connection may be
+ *                             gone
  * IDEM_ERR_COMMIT_UNKNOWN     the connection went while it was being done
- * IDEM_ERR_STORE              refused, and rolled back but for what a COMMIT
- *                             among the steps had made last; err->sqlstate
- *                             says why
+ * IDEM_ERR_STORE              refused, with the same exception;
+ *                             err->sqlstate says why
  */
 idem_status_t idemi_connection_exchange(idemi_connection_t *connection,
                                         idemi_step_t *steps, size_t count,

@@ -11,7 +11,9 @@
  *   would scan small tables, and MERGE raises 23505 in a race.
  * - Reads look each key up in a LATERAL with OFFSET 0, which the planner
  *   cannot turn into a join over the table. While that has a page or two it
- *   would still scan it for each key; see idemi_sql_session.
+ *   would still scan it for each key; see idemi_sql_session. No other column
+ *   is compared in there: a table that others share may have an index on it,
+ *   which looks as good as ours while the table is small.
  * - Functions are named with pg_catalog, and both sides of a comparison cast
  *   to text: otherwise whoever may create functions in a schema of the search
  *   path could put his own in their place, since exact types win. Only
@@ -34,8 +36,8 @@
     " AND r.claimed_by::text = excluded.claimed_by::text"
 /* Feeds only rows that are ours, so that the INSERT makes none of its own. */
 #define ONLY_OURS \
-    "CROSS JOIN LATERAL (SELECT 1 FROM {T} WHERE message_id::text = u.k" \
-    " AND claimed_by::text = u.o OFFSET 0) AS x "
+    "CROSS JOIN LATERAL (SELECT claimed_by::text AS claimed_by FROM {T}" \
+    " WHERE message_id::text = u.k OFFSET 0) AS x WHERE x.claimed_by = u.o "
 #define NUMBERED \
     "FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY AS u(k, i) "
 #define CONFIRMED \
@@ -50,7 +52,7 @@ static const char *const templates[IDEMI_SQL_KINDS] = {
         "SELECT u.i, x.state, x.claimed_by, x.attempts, x.expires_at, "
         "x.clock " NUMBERED "LEFT JOIN LATERAL (SELECT state::text AS state,"
         " claimed_by::text AS claimed_by,"
-        " {?coalesce(attempts, 0)}{!0::int4} AS attempts,"
+        " {?coalesce(attempts, 0)::int4}{!0::int4} AS attempts,"
         " expires_at, {clock} AS clock"
         " FROM {T} WHERE message_id::text = u.k OFFSET 0) AS x ON true",
 
@@ -75,7 +77,7 @@ static const char *const templates[IDEMI_SQL_KINDS] = {
                    "ELSE 1 END}"
                    " WHERE r.state::text = 'CLAIMED' AND (r.expires_at <= {now}"
                    " OR r.claimed_by::text = excluded.claimed_by::text)"
-                   " RETURNING message_id, {?r.attempts}{!0::int4}",
+                   " RETURNING message_id, {?r.attempts::int4}{!0::int4}",
 
     /* An upsert: a purge may have taken the row of an expired claim. */
     [IDEMI_SQL_CONFIRM] = LEASE(
@@ -105,8 +107,9 @@ static const char *const templates[IDEMI_SQL_KINDS] = {
 
     [IDEMI_SQL_FIND] =
         "SELECT u.i " NUMBERED
-        "CROSS JOIN LATERAL (SELECT 1 FROM {T} WHERE message_id::text = u.k"
-        " AND state::text = 'CONFIRMED' OFFSET 0) AS x",
+        "CROSS JOIN LATERAL (SELECT state::text AS state FROM {T}"
+        " WHERE message_id::text = u.k OFFSET 0) AS x"
+        " WHERE x.state = 'CONFIRMED'",
 
     [IDEMI_SQL_COUNT] =
         "SELECT count(*) FILTER"
@@ -131,7 +134,7 @@ static const char purge_template[] =
  * locks of its first half until it finds its peer dead, by default after two
  * hours; no other time limit works then.
  *
- * What is prepared keeps its plan, so none may be one for a small table only.
+ * What is prepared is planned once, so no plan may be for a small table only.
  * What has no other plan than a scan (a count, a look at the catalogue) scans
  * nevertheless, but seems so costly then that it would be compiled first.
  *
@@ -141,6 +144,7 @@ static const char purge_template[] =
 const char idemi_sql_session[] =
     "SELECT CASE WHEN pg_catalog.pg_backend_pid() = $1::int4 THEN"
     " pg_catalog.set_config('statement_timeout', $2::text, false) ||"
+    " pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false) ||"
     " pg_catalog.set_config('enable_seqscan', 'off', false) ||"
     " pg_catalog.set_config('jit', 'off', false) ||"
     " pg_catalog.set_config('tcp_keepalives_idle', '10', false) ||"

@@ -74,6 +74,11 @@ extern const char idemi_sql_schema[];
 #define IDEMI_SQL_LIMIT \
     "SELECT pg_catalog.set_config('statement_timeout', $1::text, true)"
 
+/* Undoes for one transaction what idemi_sql_session sets: a count reads every
+ * row, best with helpers. */
+#define IDEMI_SQL_SCAN \
+    "SELECT pg_catalog.set_config('enable_seqscan', 'on', true)"
+
 /* $1 the process that the connection was told of, $2 milliseconds as text:
  * settings for a session that is ours alone; null where it is a pooler's. */
 extern const char idemi_sql_session[];

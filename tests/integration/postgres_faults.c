@@ -498,6 +498,32 @@ START_TEST(what_was_prepared_may_be_gone)
 }
 END_TEST
 
+/* The same SQLSTATEs as for a stale plan and a lost statement, and no plan is
+ * stale, no statement lost. */
+START_TEST(what_a_trigger_says_of_plans_is_a_refusal)
+{
+    static const char *const states[] = {"0A000", "26000"};
+    char sql[512];
+    idem_claim_t claim = {0};
+    idem_error_t err = {.status = IDEM_OK};
+
+    rig.options.connections = 1;
+    store_rig_open(&rig);
+    handle_keys(0, 10);
+    snprintf(sql, sizeof sql,
+             "CREATE FUNCTION %s_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+             "$$ BEGIN RAISE SQLSTATE '%s'; END $$",
+             rig.table, states[_i]);
+    database_exec(rig.pg, sql);
+    store_rig_exec(&rig, "CREATE TRIGGER refuse BEFORE INSERT ON %s FOR EACH "
+                         "ROW EXECUTE FUNCTION %s_refuse()");
+    ck_assert_int_eq(idem_store_claim(rig.store, "k", &claim, WAIT_MS, &err),
+                     IDEM_ERR_STORE);
+    ck_assert_str_eq(err.sqlstate, states[_i]);
+    ck_assert_uint_le(statistics().reconnects, 1);
+}
+END_TEST
+
 /* C06: a transaction that fails at its very end. */
 START_TEST(an_error_at_commit_is_no_success)
 {
@@ -543,6 +569,8 @@ int main(void)
     tcase_add_test(direct, a_dropped_table_is_waited_for);
     tcase_add_test(direct, an_altered_column_is_no_outage);
     tcase_add_test(direct, what_was_prepared_may_be_gone);
+    tcase_add_loop_test(direct, what_a_trigger_says_of_plans_is_a_refusal, 0,
+                        2);
     tcase_add_test(direct, an_error_at_commit_is_no_success);
 
     suite_add_tcase(suite, proxied);

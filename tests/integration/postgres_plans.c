@@ -160,6 +160,13 @@ static void ask_each(question_t *questions, int count)
     }
 }
 
+/* Those that a table may have which others share. */
+static const char *const indexes[] = {
+    "CREATE INDEX ON %s (state, expires_at)",
+    "CREATE INDEX ON %s (claimed_by)",
+    "CREATE INDEX ON %s (expires_at) WHERE state = 'CONFIRMED'",
+};
+
 /* What is prepared keeps its plan, made when the table was as good as empty.
  */
 START_TEST(a_session_reads_no_more_per_key_once_the_table_has_grown)
@@ -172,6 +179,9 @@ START_TEST(a_session_reads_no_more_per_key_once_the_table_has_grown)
     rig.options.connections = 1;
     store_rig_open(&rig);
     store_rig_exec(&rig, "ALTER TABLE %s SET (autovacuum_enabled = off)");
+    for (size_t i = 0; _i == 1 && i < sizeof indexes / sizeof *indexes; i++) {
+        store_rig_exec(&rig, indexes[i]);
+    }
     for (int i = 0; i < KEYS; i++) {
         char key[64];
         snprintf(key, sizeof key, "new-%d", i);
@@ -265,8 +275,8 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, rows_read_per_key_do_not_grow_with_the_table, 0,
                         3 * BELIEFS);
-    tcase_add_test(tcase,
-                   a_session_reads_no_more_per_key_once_the_table_has_grown);
+    tcase_add_loop_test(
+        tcase, a_session_reads_no_more_per_key_once_the_table_has_grown, 0, 2);
     tcase_add_test(tcase, confirms_touch_no_index);
     tcase_add_test(tcase, duplicates_write_nothing);
     srunner_run_all(runner, CK_ENV);
