@@ -239,8 +239,15 @@ static void start_worker(proxy_t *proxy, step_t step)
 
 static void bring_worker_to(proxy_t *proxy, step_t step)
 {
-    if (step == CLAIM_ASKED || step == CONFIRM_ASKED) {
-        lose(proxy, PROXY_FROM_CLIENT, step == CLAIM_ASKED ? 1 : 2);
+    static const char confirms[] = "DO UPDATE SET state = 'CONFIRMED'";
+
+    if (step == CLAIM_ASKED) {
+        lose(proxy, PROXY_FROM_CLIENT, 1);
+    } else if (step == CONFIRM_ASKED) {
+        /* Its first one is prepared with it. The key may stand twice in what
+         * asks for the claim. */
+        proxy_break_on(proxy, PROXY_FROM_CLIENT, confirms, sizeof confirms - 1,
+                       1, PROXY_STALL_BEFORE);
     } else if (step == CLAIM_DONE || step == CONFIRM_DONE) {
         lose(proxy, PROXY_FROM_SERVER, step == CLAIM_DONE ? 1 : 2);
     }
