@@ -280,6 +280,12 @@ START_TEST(transfer_that_races_the_drain_is_released)
 }
 END_TEST
 
+static bool only_started_ones_run(void *user)
+{
+    (void)user;
+    return rig_consumer(rig, 0).running == 3;
+}
+
 START_TEST(stop_while_disconnected_awaits_the_handlers)
 {
     rig_options_t options = {.reconnect_min_ms = 60000,
@@ -289,6 +295,7 @@ START_TEST(stop_while_disconnected_awaits_the_handlers)
     ck_assert(peer_listen(peer, false));
     peer_cut(peer, true);
     ck_assert(rig_wait_event(rig, IDEM_EVENT_DISCONNECTED, 1, WAIT_MS));
+    ck_assert(test_wait(only_started_ones_run, NULL, WAIT_MS));
     rig_stop(rig);
     atomic_store(&gate_open, true);
     ck_assert_int_lt(join(IDEM_OK), SOON_MS);
