@@ -21,11 +21,13 @@ typedef struct idemi_backend_table {
     void (*close)(idemi_session_t *session);
 
     /* Answers count operations, what they write in one transaction,
-     * connecting first if need be. Different kinds may be mixed; a key stands
-     * in at most one operation. IDEM_OK: every op has its answer, remaining_ms
-     * and sent_at_ms. Otherwise no op is answered, and the same call may be
-     * repeated: IDEM_ERR_STORE_UNAVAILABLE and IDEM_ERR_COMMIT_UNKNOWN after a
-     * pause, IDEM_ERR_STORE only if something changes. */
+     * connecting first if need be. Different kinds may be mixed; a key
+     * stands in at most one operation.
+     *
+     * IDEM_OK: every op has its answer, remaining_ms and sent_at_ms.
+     * Otherwise no op is answered, and the same call may be repeated:
+     * IDEM_ERR_STORE_UNAVAILABLE and IDEM_ERR_COMMIT_UNKNOWN after a pause,
+     * IDEM_ERR_STORE only if something changes. */
     idem_status_t (*execute)(idemi_session_t *session, idemi_op_t **ops,
                              size_t count, idem_error_t *err);
 

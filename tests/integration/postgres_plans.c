@@ -53,20 +53,20 @@ static int64_t stat(const char *expression)
     return database_int(rig.pg, sql);
 }
 
+static bool has_no_session(void *user)
+{
+    (void)user;
+    return store_rig_sessions(&rig, "true") == 0;
+}
+
 /* Sessions tell what they did when they end at the latest. */
 static void reopen(void)
 {
-    char sql[SQL_BYTES];
-
     asker_destroy(rig.asker);
     idem_store_destroy(rig.store);
     rig.asker = NULL;
     rig.store = NULL;
-    snprintf(sql, sizeof sql,
-             "SELECT count(*) FROM pg_stat_activity WHERE application_name = "
-             "'%s'",
-             rig.application);
-    ck_assert(database_wait_int(rig.pg, sql, 0, WAIT_MS));
+    ck_assert(test_wait(has_no_session, NULL, WAIT_MS));
     store_rig_open(&rig);
 }
 
@@ -172,6 +172,7 @@ static const char *const indexes[] = {
 START_TEST(a_session_reads_no_more_per_key_once_the_table_has_grown)
 {
     enum { KEYS = 60, HALF = KEYS / 2 };
+    bool has_other_indexes = _i == 1;
     question_t *questions = calloc(KEYS, sizeof *questions);
     int64_t before;
 
@@ -179,8 +180,10 @@ START_TEST(a_session_reads_no_more_per_key_once_the_table_has_grown)
     rig.options.connections = 1;
     store_rig_open(&rig);
     store_rig_exec(&rig, "ALTER TABLE %s SET (autovacuum_enabled = off)");
-    for (size_t i = 0; _i == 1 && i < sizeof indexes / sizeof *indexes; i++) {
-        store_rig_exec(&rig, indexes[i]);
+    if (has_other_indexes) {
+        for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++) {
+            store_rig_exec(&rig, indexes[i]);
+        }
     }
     for (int i = 0; i < KEYS; i++) {
         char key[64];
