@@ -151,7 +151,8 @@ def measure(args, results):
             results["contenders"] = contenders
             results["figures"].update(table.figures(contenders))
             results["settings"] = {
-                "rounds": args.rounds, "body": args.body,
+                "rounds": args.rounds, "count": args.count,
+                "body": args.body,
                 "prefetch": args.prefetch, "idle_load": load, **settings}
             results["machine"] = about
         for name in args.charts:

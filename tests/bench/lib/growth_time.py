@@ -1,4 +1,5 @@
 """What only shows over time: latency at a steady rate, and memory."""
+import dataclasses
 import subprocess
 import time
 
@@ -9,6 +10,9 @@ from .process import Part, output
 
 RATES = (10, 100, 1000, 5000)
 SOAK_RATE = 5000
+# Waits when the consumer starts: its window has been full once, from the first
+# minute on, as a burst later may fill it.
+SOAK_BACKLOG = 20000
 PERCENTILES = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms")
 
 
@@ -19,14 +23,19 @@ def feed(bench, address, prefix, work, rate):
         work.count, "-i", prefix, "-b", work.body, "-r", rate)])
 
 
-def steady(bench, name, work, rate, is_timed):
-    """Feeds a contender at a rate. Returns its result, and the percentiles of
-    the time from a delivery's receipt to its settlement, or the memory."""
+def steady(bench, name, work, rate, is_timed, backlog=0):
+    """Feeds a contender at a rate, with so many of its messages waiting for
+    it. Returns its result, and the percentiles of the time from a delivery's
+    receipt to its settlement, or the memory."""
     contender = CONTENDERS[name]
     address, prefix = bench.new_queue()
     parts = []
     producer = None
     bench.prepare(contender, work, prefix)
+    if backlog:
+        bench.load(address, f"b{prefix}",
+                   dataclasses.replace(work, count=backlog))
+    fed = dataclasses.replace(work, count=work.count - backlog)
     try:
         url = bench.servers.url
         if is_timed:
@@ -42,7 +51,7 @@ def steady(bench, name, work, rate, is_timed):
         while output(bench.queue, bench.servers.url, address,
                      "consumerCount").split()[1] != "1":
             time.sleep(0.1)
-        producer = feed(bench, address, prefix, work, rate)
+        producer = feed(bench, address, prefix, fed, rate)
         deadline = time.monotonic() + work.count / rate + 60
         consumed = consumer.result(deadline)
         if producer.wait() != 0:
@@ -111,8 +120,8 @@ def latency(bench, args):
 def memory(bench, args):
     """Over the time that the arguments say, at a rate that one core bears."""
     chart = Chart("Memory over time", "s", "MB of the consumer")
-    _, samples = steady(bench, "lease", Work(SOAK_RATE * args.soak), SOAK_RATE,
-                        False)
+    work = Work(SOAK_BACKLOG + SOAK_RATE * args.soak)
+    _, samples = steady(bench, "lease", work, SOAK_RATE, False, SOAK_BACKLOG)
     for second, kb in samples:
         chart.add("lease", round(second, 1), median=kb / 1024)
     begin = min(60, args.soak / 3)
