@@ -175,8 +175,6 @@ int main(void)
 {
     Suite *suite = suite_create("artemis outage");
     TCase *tests = tcase_create("under load");
-    SRunner *runner = NULL;
-    int failed = 0;
 
     tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, NULL, destroy);
@@ -186,9 +184,5 @@ int main(void)
     tcase_add_test(tests,
                    connections_that_are_reset_again_and_again_cost_only_time);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

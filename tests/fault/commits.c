@@ -7,7 +7,6 @@
 #include <check.h>
 #include <proton/disposition.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WAIT_MS = 15000, MANY = 1000, CUTS = 30 };
@@ -307,8 +306,6 @@ int main(void)
 {
     Suite *suite = suite_create("commits");
     TCase *tests = tcase_create("both hosts");
-    SRunner *runner = NULL;
-    int failed = 0;
     const TTest *const all[] = {
         lost_commits_under_load_leave_one_run_each,
         lost_takeover_counts_one_attempt,
@@ -324,9 +321,5 @@ int main(void)
     tcase_add_loop_test(tests, lost_release_counts_one_attempt, 0,
                         2 * RUNNER_HOSTS);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -6,7 +6,6 @@
 
 #include <check.h>
 #include <proton/disposition.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WAIT_MS = 10000, MANY = 200 };
@@ -230,8 +229,6 @@ int main(void)
 {
     Suite *suite = suite_create("deferred");
     TCase *tests = tcase_create("both hosts");
-    SRunner *runner = NULL;
-    int failed = 0;
     const TTest *const all[] = {
         outcomes_come_from_another_thread_in_any_order,
         claim_is_renewed_while_a_delivery_is_deferred,
@@ -245,9 +242,5 @@ int main(void)
         tcase_add_loop_test(tests, all[i], 0, RUNNER_HOSTS);
     }
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

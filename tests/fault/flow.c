@@ -6,7 +6,6 @@
 
 #include <check.h>
 #include <proton/disposition.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -283,8 +282,6 @@ int main(void)
 {
     Suite *suite = suite_create("flow");
     TCase *tests = tcase_create("both hosts");
-    SRunner *runner = NULL;
-    int failed = 0;
     const TTest *const all[] = {
         window_holds_and_is_whole_at_the_end,
         blocked_handlers_hold_one_window,
@@ -301,9 +298,5 @@ int main(void)
         tcase_add_loop_test(tests, all[i], 0, RUNNER_HOSTS);
     }
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -285,8 +285,6 @@ int main(void)
     Suite *suite = suite_create("link breaks");
     TCase *tests = tcase_create("each break, both hosts");
     TCase *others = tcase_create("both hosts");
-    SRunner *runner = NULL;
-    int failed = 0;
 
     tcase_add_loop_test(tests, redelivery_during_the_run_is_accepted_behind_it,
                         0, CASES);
@@ -307,9 +305,5 @@ int main(void)
                         delivery_that_the_broker_settled_first_is_confirmed, 0,
                         RUNNER_HOSTS);
     suite_add_tcase(suite, others);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

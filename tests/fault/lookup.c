@@ -9,7 +9,6 @@
 #include <dlfcn.h>
 #include <netdb.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WAIT_MS = 20000 };
@@ -150,8 +149,6 @@ int main(void)
 {
     Suite *suite = suite_create("lookup");
     TCase *tests = tcase_create("lookup");
-    SRunner *runner = NULL;
-    int failed = 0;
 
     tcase_add_test(tests,
                    running_handler_keeps_its_claim_while_a_name_is_looked_up);
@@ -161,9 +158,5 @@ int main(void)
                         RUNNER_HOSTS);
     tcase_add_loop_test(tests, name_that_nobody_knows_is_told, 0, RUNNER_HOSTS);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

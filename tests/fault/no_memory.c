@@ -125,16 +125,10 @@ int main(void)
 {
     Suite *suite = suite_create("no memory");
     TCase *tests = tcase_create("proactor");
-    SRunner *all = NULL;
-    int failed = 0;
 
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, message_without_memory_comes_again_with_pauses);
     tcase_add_test(tests, stop_releases_what_there_was_no_memory_for);
     suite_add_tcase(suite, tests);
-    all = srunner_create(suite);
-    srunner_run_all(all, CK_ENV);
-    failed = srunner_ntests_failed(all);
-    srunner_free(all);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

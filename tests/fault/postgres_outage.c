@@ -8,7 +8,6 @@
 
 #include <check.h>
 #include <poll.h>
-#include <stdlib.h>
 
 enum {
     WAIT_MS = 20000,
@@ -200,8 +199,6 @@ int main(void)
 {
     Suite *suite = suite_create("postgres outage");
     TCase *tests = tcase_create("under load");
-    SRunner *runner = NULL;
-    int failed = 0;
 
     tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, NULL, destroy);
@@ -211,9 +208,5 @@ int main(void)
     tcase_add_test(tests,
                    sessions_that_are_terminated_again_and_again_cost_only_time);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -7,7 +7,6 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WAIT_MS = 10000, URL_BYTES = 512, EVENTS_MAX = 64 };
@@ -82,29 +81,6 @@ static void expect_growing(idem_event_type_t type, size_t count, int64_t min_ms,
     ck_assert_uint_eq(found, count);
 }
 
-/* A client that ends by itself. */
-static idem_error_t expect_end(idem_status_t status)
-{
-    idem_error_t err = {0};
-    idem_status_t ended = runner_wait(stage.runner, WAIT_MS, &err);
-
-    ck_assert_msg(ended == status, "%s: %s", idem_status_name(ended),
-                  err.message);
-    ck_assert_int_eq(err.status, status);
-    ck_assert_uint_eq(runner_events(stage.runner, IDEM_EVENT_FAILED), 1);
-    ck_assert_uint_eq(runner_events(stage.runner, IDEM_EVENT_STOPPED), 0);
-    return err;
-}
-
-static void expect_words(const idem_error_t *err, const char *first,
-                         const char *second)
-{
-    ck_assert_msg(strstr(err->message, first) != NULL, "no '%s' in: %s", first,
-                  err->message);
-    ck_assert_msg(strstr(err->message, second) != NULL, "no '%s' in: %s",
-                  second, err->message);
-}
-
 /* D01: one attempt. */
 START_TEST(wrong_password_ends_the_client_at_once)
 {
@@ -115,8 +91,8 @@ START_TEST(wrong_password_ends_the_client_at_once)
     runner_options(stage.runner)->user = "idem";
     runner_options(stage.runner)->password = "wrong-secret";
     stage_start(&stage);
-    err = expect_end(IDEM_ERR_AUTHENTICATION);
-    expect_words(&err, "idem", peer_url(stage.peer));
+    err = runner_wait_failed(stage.runner, IDEM_ERR_AUTHENTICATION, WAIT_MS);
+    test_expect_words(err.message, "idem", peer_url(stage.peer));
     ck_assert_ptr_null(strstr(err.message, "secret"));
     ck_assert_uint_eq(runner_logged(stage.runner, "secret"), 0);
     ck_assert_int_eq(peer_count(stage.peer, PEER_CONNECTED), 1);
@@ -154,7 +130,7 @@ START_TEST(peer_without_plain_is_refused)
     runner_options(stage.runner)->user = "idem";
     runner_options(stage.runner)->password = "pw";
     stage_start(&stage);
-    expect_end(IDEM_ERR_AUTHENTICATION);
+    runner_wait_failed(stage.runner, IDEM_ERR_AUTHENTICATION, WAIT_MS);
     ck_assert_int_eq(peer_count(stage.peer, PEER_CONNECTED), 1);
     ck_assert_int_eq(peer_count(stage.peer, PEER_OPEN), 0);
     stage_close_anyhow(&stage);
@@ -170,7 +146,7 @@ START_TEST(peer_without_sasl_never_gets_an_open)
     runner_options(stage.runner)->password = "pw";
     runner_options(stage.runner)->reconnect_tries = 3;
     stage_start(&stage);
-    expect_end(IDEM_ERR_CONNECTION);
+    runner_wait_failed(stage.runner, IDEM_ERR_CONNECTION, WAIT_MS);
     ck_assert_int_eq(peer_count(stage.peer, PEER_CONNECTED), 3);
     ck_assert_int_eq(peer_count(stage.peer, PEER_OPEN), 0);
     stage_close_anyhow(&stage);
@@ -220,8 +196,8 @@ START_TEST(open_that_is_closed_as_unauthorized_ends_the_client)
 
     prepare(_i, &options);
     stage_start(&stage);
-    err = expect_end(IDEM_ERR_AUTHENTICATION);
-    expect_words(&err, "no anonymous users", peer_url(stage.peer));
+    err = runner_wait_failed(stage.runner, IDEM_ERR_AUTHENTICATION, WAIT_MS);
+    test_expect_words(err.message, "no anonymous users", peer_url(stage.peer));
     ck_assert_str_eq(err.condition, "amqp:unauthorized-access");
     ck_assert_int_eq(peer_count(stage.peer, PEER_CONNECTED), 1);
     stage_close_anyhow(&stage);
@@ -259,7 +235,8 @@ START_TEST(broker_that_is_down_is_tried_again_with_an_event_each)
     for (int i = 0; i < 6; i++) {
         ck_assert_int_eq(noted[i].type, IDEM_EVENT_DISCONNECTED);
         ck_assert_int_eq(noted[i].error.status, IDEM_ERR_CONNECTION);
-        expect_words(&noted[i].error, peer_url(stage.peer), "connect");
+        test_expect_words(noted[i].error.message, peer_url(stage.peer),
+                          "connect");
     }
     ck_assert_uint_ge(runner_logged(stage.runner, peer_url(stage.peer)), 6);
     ck_assert(peer_listen(stage.peer, true));
@@ -278,8 +255,8 @@ START_TEST(tries_can_be_limited)
     ck_assert(peer_listen(stage.peer, false));
     runner_options(stage.runner)->reconnect_tries = 4;
     stage_start(&stage);
-    err = expect_end(IDEM_ERR_CONNECTION);
-    expect_words(&err, peer_url(stage.peer), "connect");
+    err = runner_wait_failed(stage.runner, IDEM_ERR_CONNECTION, WAIT_MS);
+    test_expect_words(err.message, peer_url(stage.peer), "connect");
     ck_assert_uint_eq(runner_events(stage.runner, IDEM_EVENT_DISCONNECTED), 3);
     stage_close_anyhow(&stage);
 }
@@ -328,7 +305,7 @@ START_TEST(refused_attaches_are_spaced_out_after_a_working_one)
     expect_growing(IDEM_EVENT_DETACHED, 8, 20, 500);
     for (size_t i = 0; i < atomic_load(&noted_count); i++) {
         if (noted[i].type == IDEM_EVENT_DETACHED) {
-            expect_words(&noted[i].error, STAGE_ADDRESS, "not now");
+            test_expect_words(noted[i].error.message, STAGE_ADDRESS, "not now");
             ck_assert_str_eq(noted[i].error.condition, "amqp:internal-error");
             ck_assert_str_eq(noted[i].address, STAGE_ADDRESS);
         }
@@ -358,8 +335,8 @@ START_TEST(address_that_is_gone_for_good_ends_the_client_after_a_while)
     peer_configure(stage.peer, &options);
     start_ms = test_now_ms();
     peer_detach(stage.peer, NULL, "amqp:resource-deleted", "deleted");
-    err = expect_end(IDEM_ERR_ADDRESS);
-    expect_words(&err, STAGE_ADDRESS, "no such queue");
+    err = runner_wait_failed(stage.runner, IDEM_ERR_ADDRESS, WAIT_MS);
+    test_expect_words(err.message, STAGE_ADDRESS, "no such queue");
     ck_assert_int_ge(test_now_ms() - start_ms, 500);
     ck_assert_int_le(peer_count(stage.peer, PEER_ATTACH), 12);
     stage_close_anyhow(&stage);
@@ -416,7 +393,8 @@ START_TEST(silence_instead_of_an_open_is_cut_off)
     stage_start(&stage);
     ck_assert(
         runner_wait_event(stage.runner, IDEM_EVENT_DISCONNECTED, 2, WAIT_MS));
-    expect_words(&noted[0].error, peer_url(stage.peer), "connect_timeout_ms");
+    test_expect_words(&noted[0].error, peer_url(stage.peer),
+                      "connect_timeout_ms");
     stage_close(&stage);
 }
 END_TEST
@@ -442,8 +420,6 @@ int main(void)
 {
     Suite *suite = suite_create("refusals");
     TCase *tests = tcase_create("both hosts");
-    SRunner *runner = NULL;
-    int failed = 0;
     const TTest *const all[] = {
         wrong_password_ends_the_client_at_once,
         right_password_of_the_url_is_sent_by_plain,
@@ -468,9 +444,5 @@ int main(void)
         tcase_add_loop_test(tests, all[i], 0, RUNNER_HOSTS);
     }
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

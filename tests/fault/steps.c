@@ -311,8 +311,6 @@ int main(void)
     Suite *suite = suite_create("steps");
     TCase *breaks = tcase_create("breaks");
     TCase *kills = tcase_create("kills");
-    SRunner *runner = NULL;
-    int failed = 0;
 
     tcase_add_loop_test(breaks, each_break_at_each_step_leaves_one_run, 0,
                         (int)STEPS * (int)BREAKS * (int)RUNNER_HOSTS);
@@ -320,9 +318,5 @@ int main(void)
                         (int)STEPS * (int)RUNNER_HOSTS);
     suite_add_tcase(suite, breaks);
     suite_add_tcase(suite, kills);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

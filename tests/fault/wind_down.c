@@ -6,7 +6,6 @@
 
 #include <check.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 enum { WAIT_MS = 20000, LEASE_MS = 1000 };
 
@@ -77,17 +76,11 @@ int main(void)
 {
     Suite *suite = suite_create("wind down");
     TCase *tests = tcase_create("both hosts");
-    SRunner *runner = NULL;
-    int failed = 0;
 
     tcase_add_loop_test(tests, running_handler_keeps_its_claim_and_is_confirmed,
                         0, RUNNER_HOSTS);
     tcase_add_loop_test(tests, failed_handler_gives_its_claim_up, 0,
                         RUNNER_HOSTS);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

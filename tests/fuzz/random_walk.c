@@ -2,6 +2,7 @@
 
 #include "base/random.h"
 #include "samples.h"
+#include "support.h"
 
 #include <check.h>
 #include <proton/message.h>
@@ -147,8 +148,6 @@ int main(void)
 {
     Suite *suite = suite_create("random-walk");
     TCase *tcase = tcase_create("random-walk");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -156,8 +155,5 @@ int main(void)
     tcase_add_test(tcase, random_bytes_do_no_harm);
     tcase_add_test(tcase, mutated_messages_do_no_harm);
     tcase_add_test(tcase, what_passes_is_decoded_by_proton_as_well);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -10,7 +10,6 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WAIT_MS = 20000 };
@@ -224,8 +223,6 @@ int main(void)
 {
     Suite *suite = suite_create("artemis outcomes");
     TCase *tests = tcase_create("both hosts");
-    SRunner *srunner = NULL;
-    int failed = 0;
     const TTest *const all[] = {
         failure_is_dead_lettered_after_the_attempts_of_the_broker,
         release_does_not_count,
@@ -241,9 +238,5 @@ int main(void)
         tcase_add_loop_test(tests, all[i], 0, RUNNER_HOSTS);
     }
     suite_add_tcase(suite, tests);
-    srunner = srunner_create(suite);
-    srunner_run_all(srunner, CK_ENV);
-    failed = srunner_ntests_failed(srunner);
-    srunner_free(srunner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

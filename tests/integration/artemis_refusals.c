@@ -14,29 +14,6 @@ enum { WAIT_MS = 10000, URL_BYTES = 512 };
 
 static stage_t stage;
 
-/* A client that ends by itself. */
-static idem_error_t expect_end(idem_status_t status)
-{
-    idem_error_t err = {0};
-    idem_status_t ended = runner_wait(stage.runner, WAIT_MS, &err);
-
-    ck_assert_msg(ended == status, "%s: %s", idem_status_name(ended),
-                  err.message);
-    ck_assert_int_eq(err.status, status);
-    ck_assert_uint_eq(runner_events(stage.runner, IDEM_EVENT_FAILED), 1);
-    ck_assert_uint_eq(runner_events(stage.runner, IDEM_EVENT_STOPPED), 0);
-    return err;
-}
-
-static void expect_words(const idem_error_t *err, const char *first,
-                         const char *second)
-{
-    ck_assert_msg(strstr(err->message, first) != NULL, "no '%s' in: %s", first,
-                  err->message);
-    ck_assert_msg(strstr(err->message, second) != NULL, "no '%s' in: %s",
-                  second, err->message);
-}
-
 static void aim(const char *user, const char *password, const char *address)
 {
     runner_options(stage.runner)->url = test_env("IDEM_TEST_LOGIN_URL");
@@ -52,8 +29,8 @@ START_TEST(artemis_refuses_a_wrong_password)
     stage_prepare(&stage, _i, NULL);
     aim("admin", "wrong", "ro.refusals");
     stage_start(&stage);
-    err = expect_end(IDEM_ERR_AUTHENTICATION);
-    expect_words(&err, "admin", test_env("IDEM_TEST_LOGIN_URL"));
+    err = runner_wait_failed(stage.runner, IDEM_ERR_AUTHENTICATION, WAIT_MS);
+    test_expect_words(err.message, "admin", test_env("IDEM_TEST_LOGIN_URL"));
     ck_assert_str_eq(err.condition, "amqp:unauthorized-access");
     ck_assert_uint_eq(runner_events(stage.runner, IDEM_EVENT_DISCONNECTED), 0);
     stage_close_anyhow(&stage);
@@ -67,8 +44,9 @@ START_TEST(artemis_refuses_anonymous_users)
     stage_prepare(&stage, _i, NULL);
     aim(NULL, NULL, "ro.refusals");
     stage_start(&stage);
-    err = expect_end(IDEM_ERR_AUTHENTICATION);
-    expect_words(&err, "anonymous", test_env("IDEM_TEST_LOGIN_URL"));
+    err = runner_wait_failed(stage.runner, IDEM_ERR_AUTHENTICATION, WAIT_MS);
+    test_expect_words(err.message, "anonymous",
+                      test_env("IDEM_TEST_LOGIN_URL"));
     ck_assert_uint_eq(runner_events(stage.runner, IDEM_EVENT_CONNECTED), 0);
     stage_close_anyhow(&stage);
 }
@@ -97,8 +75,8 @@ START_TEST(artemis_refuses_a_user_without_the_right_to_consume)
     stage_prepare(&stage, _i, NULL);
     aim("ro", "ro", queue);
     stage_start(&stage);
-    err = expect_end(IDEM_ERR_PERMISSION);
-    expect_words(&err, queue, "CONSUME");
+    err = runner_wait_failed(stage.runner, IDEM_ERR_PERMISSION, WAIT_MS);
+    test_expect_words(err.message, queue, "CONSUME");
     ck_assert_str_eq(err.condition, "amqp:unauthorized-access");
     ck_assert_uint_eq(runner_events(stage.runner, IDEM_EVENT_DETACHED), 0);
     ck_assert(management_destroy_queue(management, queue));
@@ -114,8 +92,8 @@ START_TEST(artemis_has_no_such_address)
     stage_prepare(&stage, _i, NULL);
     aim("admin", "admin", "noauto.nowhere");
     stage_start(&stage);
-    err = expect_end(IDEM_ERR_ADDRESS);
-    expect_words(&err, "noauto.nowhere", "does not exist");
+    err = runner_wait_failed(stage.runner, IDEM_ERR_ADDRESS, WAIT_MS);
+    test_expect_words(err.message, "noauto.nowhere", "does not exist");
     ck_assert_str_eq(err.condition, "amqp:not-found");
     stage_close_anyhow(&stage);
 }
@@ -137,8 +115,8 @@ START_TEST(artemis_has_a_topic_there)
     stage_prepare(&stage, _i, NULL);
     aim("admin", "admin", topic);
     stage_start(&stage);
-    err = expect_end(IDEM_ERR_ADDRESS);
-    expect_words(&err, topic, "queue");
+    err = runner_wait_failed(stage.runner, IDEM_ERR_ADDRESS, WAIT_MS);
+    test_expect_words(err.message, topic, "queue");
     ck_assert_str_eq(err.condition, "amqp:illegal-state");
     snprintf(arguments, sizeof arguments, "[\"%s\"]", topic);
     reply = management_call(management, "broker", "deleteAddress", arguments);
@@ -153,8 +131,6 @@ int main(void)
 {
     Suite *suite = suite_create("artemis refusals");
     TCase *tests = tcase_create("both hosts");
-    SRunner *runner = NULL;
-    int failed = 0;
     const TTest *const all[] = {
         artemis_refuses_a_wrong_password,
         artemis_refuses_anonymous_users,
@@ -167,9 +143,5 @@ int main(void)
         tcase_add_loop_test(tests, all[i], 0, RUNNER_HOSTS);
     }
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

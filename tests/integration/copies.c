@@ -10,7 +10,6 @@
 #include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { STEP_MS = 20000, LEASE_MS = 30000, WATCH_MS = 150 };
 
@@ -175,8 +174,6 @@ int main(void)
 {
     Suite *suite = suite_create("copies");
     TCase *tcase = tcase_create("copies");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -186,8 +183,5 @@ int main(void)
     tcase_add_loop_test(
         tcase, copy_at_another_consumer_during_a_failing_first_run_is_run, 0,
         CASES);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -10,7 +10,6 @@
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 enum { LEASE_MS = 1000, STEP_MS = 20000 };
 
@@ -278,8 +277,6 @@ int main(void)
 {
     Suite *suite = suite_create("defer");
     TCase *tcase = tcase_create("defer");
-    SRunner *srunner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -298,8 +295,5 @@ int main(void)
                         RUNNER_HOSTS);
     tcase_add_loop_test(tcase, without_workers_handlers_run_on_the_io_thread, 0,
                         RUNNER_HOSTS);
-    srunner_run_all(srunner, CK_ENV);
-    failed = srunner_ntests_failed(srunner);
-    srunner_free(srunner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -135,8 +135,6 @@ int main(void)
 {
     Suite *suite = suite_create("groups");
     TCase *tcase = tcase_create("groups");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -146,8 +144,5 @@ int main(void)
     tcase_add_loop_test(tcase,
                         groups_stay_in_order_when_each_message_comes_twice, 0,
                         RUNNER_HOSTS);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

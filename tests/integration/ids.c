@@ -327,8 +327,6 @@ int main(void)
 {
     Suite *suite = suite_create("ids");
     TCase *tcase = tcase_create("ids");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -343,8 +341,5 @@ int main(void)
     tcase_add_loop_test(
         tcase, messages_without_an_id_are_handled_each_time_and_counted, 0,
         RUNNER_HOSTS);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -8,7 +8,6 @@
 #include <check.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -229,8 +228,6 @@ int main(void)
 {
     Suite *suite = suite_create("kills");
     TCase *tcase = tcase_create("kills");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 120);
@@ -239,8 +236,5 @@ int main(void)
                    ten_kills_lose_nothing_and_repeat_only_what_was_running);
     tcase_add_test(tcase,
                    kills_beside_a_live_process_repeat_only_what_was_running);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

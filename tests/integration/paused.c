@@ -9,7 +9,6 @@
 #include <check.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { MESSAGES = 20, WORKERS = 3, LEASE_MS = 1000, STEP_MS = 20000 };
 
@@ -107,16 +106,11 @@ int main(void)
 {
     Suite *suite = suite_create("paused");
     TCase *tcase = tcase_create("paused");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, what_was_taken_over_meanwhile_does_not_start, 0,
                         2);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -482,8 +482,6 @@ int main(void)
 {
     Suite *suite = suite_create("postgres answers");
     TCase *tcase = tcase_create("answers");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -499,8 +497,5 @@ int main(void)
     tcase_add_test(tcase, the_same_key_twice_at_once_gives_two_answers);
     tcase_add_test(tcase, infinite_leases_are_in_progress);
     tcase_add_test(tcase, rows_that_others_wrote_differently_hold_up_nobody);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -554,8 +554,6 @@ int main(void)
     Suite *suite = suite_create("postgres faults");
     TCase *direct = tcase_create("direct");
     TCase *proxied = tcase_create("proxied");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, direct);
     tcase_set_timeout(direct, 120);
@@ -584,8 +582,5 @@ int main(void)
     tcase_add_test(proxied, a_silent_server_does_not_hold_up_create);
     tcase_add_test(proxied, a_silent_server_does_not_hold_up_a_count);
     tcase_add_test(proxied, a_silent_first_host_is_passed_over);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -7,7 +7,6 @@
 #include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WAIT_MS = 20000 };
@@ -131,14 +130,9 @@ int main(void)
 {
     Suite *suite = suite_create("postgres memory");
     TCase *tcase = tcase_create("memory");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, each_failed_allocation_is_survived);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

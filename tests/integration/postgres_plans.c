@@ -271,8 +271,6 @@ int main(void)
 {
     Suite *suite = suite_create("postgres plans");
     TCase *tcase = tcase_create("plans");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 120);
@@ -282,8 +280,5 @@ int main(void)
         tcase, a_session_reads_no_more_per_key_once_the_table_has_grown, 0, 2);
     tcase_add_test(tcase, confirms_touch_no_index);
     tcase_add_test(tcase, duplicates_write_nothing);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

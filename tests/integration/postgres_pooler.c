@@ -185,8 +185,6 @@ int main(void)
 {
     Suite *suite = suite_create("postgres pooler");
     TCase *tcase = tcase_create("pooler");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 120);
@@ -195,8 +193,5 @@ int main(void)
     tcase_add_test(tcase, a_lost_server_behind_the_pooler_is_repeated);
     tcase_add_test(tcase, a_blocked_statement_ends_behind_the_pooler);
     tcase_add_test(tcase, a_restarted_pooler_is_found_again);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -477,8 +477,6 @@ int main(void)
 {
     Suite *suite = suite_create("postgres races");
     TCase *tcase = tcase_create("races");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 120);
@@ -493,8 +491,5 @@ int main(void)
         tcase, a_claim_waits_for_a_transaction_and_answers_its_end, 0, 8);
     tcase_add_test(tcase, a_held_claim_is_answered_at_once);
     tcase_add_test(tcase, two_purges_beside_claims_take_only_what_is_over);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -459,8 +459,6 @@ int main(void)
 {
     Suite *suite = suite_create("postgres shape");
     TCase *tcase = tcase_create("shape");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -481,8 +479,5 @@ int main(void)
     tcase_add_test(tcase, many_may_create_the_table_at_once);
     tcase_add_test(tcase, a_purge_never_takes_a_live_claim);
     tcase_add_test(tcase, keys_are_utf8_whatever_the_environment_says);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

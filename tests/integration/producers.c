@@ -238,8 +238,6 @@ int main(void)
 {
     Suite *suite = suite_create("producers");
     TCase *tcase = tcase_create("producers");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -258,8 +256,5 @@ int main(void)
                         0, RUNNER_HOSTS);
     tcase_add_loop_test(tcase, key_handler_finds_the_id_in_the_body, 0,
                         RUNNER_HOSTS);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

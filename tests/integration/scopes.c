@@ -236,8 +236,6 @@ int main(void)
 {
     Suite *suite = suite_create("scopes");
     TCase *tcase = tcase_create("scopes");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -256,8 +254,5 @@ int main(void)
     tcase_add_loop_test(
         tcase, dead_letter_consumer_with_its_own_scope_runs_what_was_rejected,
         0, RUNNER_HOSTS);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

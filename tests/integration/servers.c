@@ -92,16 +92,11 @@ int main(void)
 {
     Suite *suite = suite_create("servers");
     TCase *tcase = tcase_create("servers");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, NULL, destroy);
     tcase_add_test(tcase, postgres_keeps_its_rows_when_killed_and_when_stopped);
     tcase_add_test(tcase, artemis_comes_back_when_killed_and_when_stopped);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

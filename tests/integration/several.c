@@ -9,7 +9,6 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { COUNT = 300, STEP_MS = 30000 };
 
@@ -118,8 +117,6 @@ int main(void)
 {
     Suite *suite = suite_create("several");
     TCase *tcase = tcase_create("several");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -130,8 +127,5 @@ int main(void)
         tcase, consumers_of_two_addresses_with_a_store_each_do_not_meet, 0,
         RUNNER_HOSTS);
     tcase_add_test(tcase, clients_on_one_store_share_the_work_and_end_apart);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -152,8 +152,6 @@ int main(void)
 {
     Suite *suite = suite_create("slow_handler");
     TCase *tcase = tcase_create("slow_handler");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -161,8 +159,5 @@ int main(void)
     tcase_add_loop_test(tcase,
                         slow_handler_keeps_its_claim_and_a_copy_elsewhere_waits,
                         0, RUNNER_HOSTS);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

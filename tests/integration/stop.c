@@ -151,8 +151,6 @@ int main(void)
 {
     Suite *suite = suite_create("stop");
     TCase *tcase = tcase_create("stop");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -164,8 +162,5 @@ int main(void)
     tcase_add_loop_test(tcase,
                         handler_that_outlives_the_stop_is_still_confirmed, 0,
                         RUNNER_HOSTS);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -227,8 +227,6 @@ int main(void)
 {
     Suite *suite = suite_create("support");
     TCase *tests = tcase_create("servers");
-    SRunner *runner = NULL;
-    int failed = 0;
 
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, messages_arrive_with_the_ids_they_were_sent_with);
@@ -237,9 +235,5 @@ int main(void)
     tcase_add_test(tests, proxies_stall_delay_refuse_and_cut);
     tcase_add_test(tests, children_can_be_read_signalled_and_waited_for);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return test_run(suite);
 }

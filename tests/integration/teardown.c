@@ -4,6 +4,7 @@
 #include "handler.h"
 #include "peer.h"
 #include "runner.h"
+#include "support.h"
 
 #include <check.h>
 #include <stdatomic.h>
@@ -96,8 +97,6 @@ int main(void)
 {
     Suite *suite = suite_create("teardown");
     TCase *tests = tcase_create("both hosts");
-    SRunner *all = NULL;
-    int failed = 0;
 
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_loop_test(tests,
@@ -107,9 +106,5 @@ int main(void)
                         handler_on_the_io_thread_cannot_destroy_its_client, 0,
                         RUNNER_HOSTS);
     suite_add_tcase(suite, tests);
-    all = srunner_create(suite);
-    srunner_run_all(all, CK_ENV);
-    failed = srunner_ntests_failed(all);
-    srunner_free(all);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -7,7 +7,6 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum {
     DISTINCT = 10000,
@@ -94,15 +93,10 @@ int main(void)
 {
     Suite *suite = suite_create("ten_thousand");
     TCase *tcase = tcase_create("ten_thousand");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, ten_thousand_each_sent_twice_are_handled_once);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -1,6 +1,7 @@
 /* What a driver takes from the wire and gives back to it, with both hosts. */
 
 #include "driver_rig.h"
+#include "gate.h"
 #include "message/delivery.h"
 #include "peer.h"
 #include "support.h"
@@ -140,40 +141,28 @@ END_TEST
 
 /* Credit. */
 
-static atomic_bool gate_open;
-static atomic_int at_gate;
+static gate_t gate;
 
-static idem_outcome_t wait_for_gate(idem_delivery_t *delivery, void *user)
+static idem_outcome_t wait_at_gate(idem_delivery_t *delivery, void *user)
 {
-    const struct timespec pause = {0, 2000000};
-
     (void)delivery;
     (void)user;
-    atomic_fetch_add(&at_gate, 1);
-    while (!atomic_load(&gate_open)) {
-        nanosleep(&pause, NULL);
-    }
+    gate_pass(&gate);
     return IDEM_ACCEPT;
-}
-
-static bool is_at_gate(void *user)
-{
-    (void)user;
-    return atomic_load(&at_gate) > 0;
 }
 
 START_TEST(blocked_handlers_hold_no_more_than_the_window)
 {
-    rig_options_t options = {.handler = wait_for_gate, .workers = 2};
+    rig_options_t options = {.handler = wait_at_gate, .workers = 2};
 
-    atomic_store(&gate_open, false);
+    gate_init(&gate);
     start(NULL, &options, _i);
     for (int i = 0; i < 200; i++) {
         (void)peer_send_bytes(peer, text, sizeof text);
     }
     ck_assert(peer_wait_unsettled(peer, 10, WAIT_MS));
     ck_assert_int_eq(peer_stats(peer).transfers, 10);
-    atomic_store(&gate_open, true);
+    gate_open(&gate);
     ck_assert(peer_wait_accepted(peer, 200, WAIT_MS));
     ck_assert(peer_wait_credit(peer, 6, WAIT_MS));
     ck_assert_int_le(peer_stats(peer).max_outstanding, 10);
@@ -348,16 +337,16 @@ END_TEST
 
 START_TEST(peer_that_settles_first_is_reported)
 {
-    rig_options_t options = {.handler = wait_for_gate, .workers = 1};
+    rig_options_t options = {.handler = wait_at_gate, .workers = 1};
 
-    atomic_store(&gate_open, false);
+    gate_init(&gate);
     start(NULL, &options, _i);
     int first = peer_send_bytes(peer, text, sizeof text);
-    ck_assert(test_wait(is_at_gate, NULL, WAIT_MS));
+    ck_assert(gate_wait_arrived(&gate, 1, WAIT_MS));
     ck_assert(peer_settle(peer, first, PN_REJECTED, "test:mine"));
     int second = peer_send_bytes(peer, text, sizeof text);
     ck_assert(peer_wait_unsettled(peer, 1, WAIT_MS));
-    atomic_store(&gate_open, true);
+    gate_open(&gate);
     ck_assert(peer_wait_accepted(peer, 1, WAIT_MS));
     ck_assert_uint_eq(outcome_of(second).disposition.state, PN_ACCEPTED);
     stop_well();
@@ -450,10 +439,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(suite());
-
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_run(suite());
 }

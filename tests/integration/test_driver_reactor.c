@@ -11,7 +11,6 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { WAIT_MS = 10000 };
 
@@ -260,7 +259,6 @@ int main(void)
 {
     Suite *suite = suite_create("driver-reactor");
     TCase *tests = tcase_create("guest");
-    SRunner *runner = srunner_create(suite);
 
     tcase_set_timeout(tests, 30);
     tcase_add_checked_fixture(tests, set_up, tear_down);
@@ -272,8 +270,5 @@ int main(void)
     tcase_add_test(tests, two_clients_share_a_reactor);
     tcase_add_test(tests, heartbeats_of_the_program_survive_our_reconnects);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_run(suite);
 }

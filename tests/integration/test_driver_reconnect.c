@@ -2,6 +2,7 @@
  * refused, with both hosts. */
 
 #include "driver_rig.h"
+#include "gate.h"
 #include "message/delivery.h"
 #include "peer.h"
 #include "support.h"
@@ -11,7 +12,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -153,53 +153,40 @@ START_TEST(every_end_is_followed_by_a_link_with_full_credit)
 }
 END_TEST
 
-static atomic_bool gate_open;
-static atomic_int at_gate;
+static gate_t gate;
 
-static idem_outcome_t wait_for_gate(idem_delivery_t *delivery, void *user)
+static idem_outcome_t wait_at_gate(idem_delivery_t *delivery, void *user)
 {
-    const struct timespec pause = {0, 2000000};
-
     (void)delivery;
     (void)user;
-    atomic_fetch_add(&at_gate, 1);
-    while (!atomic_load(&gate_open)) {
-        nanosleep(&pause, NULL);
-    }
+    gate_pass(&gate);
     return IDEM_ACCEPT;
-}
-
-static bool is_at_gate(void *user)
-{
-    return atomic_load(&at_gate) >= *(int *)user;
 }
 
 /* A handler runs, others wait, one message is half there: every kind of end
  * comes, and the outcomes of before settle nothing of after. */
 START_TEST(outcomes_of_a_lost_link_settle_nothing)
 {
-    int runs = 2;
     unsigned char large[5000] = {0};
     rig_options_t options = {.prefetch = PREFETCH,
-                             .handler = wait_for_gate,
+                             .handler = wait_at_gate,
                              .workers = 2,
                              .stop_timeout_ms =
                                  300}; /* the drain is not answered */
     peer_message_t half = {
         .bytes = large, .size = sizeof large, .hold_at = 3000};
 
-    atomic_store(&gate_open, false);
-    atomic_store(&at_gate, 0);
+    gate_init(&gate);
     start(NULL, &options, _i % RIG_HOSTS);
     for (int i = 0; i < 5; i++) {
         (void)peer_send_bytes(peer, text, sizeof text);
     }
-    ck_assert(test_wait(is_at_gate, &runs, WAIT_MS));
+    ck_assert(gate_wait_arrived(&gate, 2, WAIT_MS));
     int held = peer_send(peer, &half);
     ck_assert(peer_wait_unsettled(peer, 6, WAIT_MS));
     breaks[_i / RIG_HOSTS]();
     ck_assert(rig_wait_event(rig, IDEM_EVENT_ATTACHED, 2, WAIT_MS));
-    atomic_store(&gate_open, true);
+    gate_open(&gate);
     ck_assert(peer_wait_accepted(peer, 5, WAIT_MS));
     stop_well();
     /* The peer tells a settlement of a delivery that is over. */
@@ -844,10 +831,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(suite());
-
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_run(suite());
 }

@@ -1,6 +1,7 @@
 /* How a driver stops, at any time of its life, with both hosts. */
 
 #include "driver_rig.h"
+#include "gate.h"
 #include "message/delivery.h"
 #include "peer.h"
 #include "support.h"
@@ -63,43 +64,29 @@ static int64_t join(idem_status_t status)
 
 /* Handlers that wait. */
 
-static atomic_bool gate_open;
-static atomic_int at_gate;
+static gate_t gate;
 
-static idem_outcome_t wait_for_gate(idem_delivery_t *delivery, void *user)
+static idem_outcome_t wait_at_gate(idem_delivery_t *delivery, void *user)
 {
-    const struct timespec pause = {0, 2000000};
-
     (void)delivery;
     (void)user;
-    atomic_fetch_add(&at_gate, 1);
-    while (!atomic_load(&gate_open)) {
-        nanosleep(&pause, NULL);
-    }
+    gate_pass(&gate);
     return IDEM_ACCEPT;
-}
-
-static bool is_at_gate(void *user)
-{
-    return atomic_load(&at_gate) >= *(int *)user;
 }
 
 static void start_with_handlers_waiting(const peer_options_t *peer_options,
                                         rig_options_t *options, int host,
                                         int messages)
 {
-    int runs = 3;
-
-    atomic_store(&gate_open, false);
-    atomic_store(&at_gate, 0);
-    options->handler = wait_for_gate;
+    gate_init(&gate);
+    options->handler = wait_at_gate;
     options->workers = 3;
     start(peer_options, options, host);
     rig_start(rig);
     for (int i = 0; i < messages; i++) {
         (void)peer_send_bytes(peer, text, sizeof text);
     }
-    ck_assert(test_wait(is_at_gate, &runs, WAIT_MS));
+    ck_assert(gate_wait_arrived(&gate, 3, WAIT_MS));
     ck_assert(
         peer_wait_unsettled(peer, messages < 10 ? messages : 10, WAIT_MS));
 }
@@ -115,7 +102,7 @@ START_TEST(stop_releases_what_has_not_started_and_awaits_what_runs)
     ck_assert(peer_wait_dispositions(peer, 7, WAIT_MS));
     ck_assert_int_eq(peer_stats(peer).released, 7);
     ck_assert_int_eq(peer_count(peer, PEER_DETACH), 0);
-    atomic_store(&gate_open, true);
+    gate_open(&gate);
     join(IDEM_OK);
     ck_assert(peer_wait_dispositions(peer, 10, WAIT_MS));
     ck_assert_int_eq(peer_stats(peer).accepted, 3);
@@ -143,7 +130,7 @@ START_TEST(handlers_that_outlast_the_limit_are_left_unsettled)
     ck_assert_int_eq(peer_stats(peer).released, 7);
     ck_assert_int_eq(peer_stats(peer).accepted, 0);
     ck_assert_int_eq(peer_count(peer, PEER_CLOSE), 1);
-    atomic_store(&gate_open, true);
+    gate_open(&gate);
 }
 END_TEST
 
@@ -154,7 +141,7 @@ START_TEST(stop_without_time_ends_at_once)
     start_with_handlers_waiting(NULL, &options, _i, 3);
     rig_stop(rig);
     ck_assert_int_lt(join(IDEM_ERR_TIMEOUT), SOON_MS);
-    atomic_store(&gate_open, true);
+    gate_open(&gate);
 }
 END_TEST
 
@@ -198,6 +185,12 @@ START_TEST(stop_while_connecting_works_at_once)
 }
 END_TEST
 
+static bool has_connection(const peer_stats_t *stats, void *user)
+{
+    (void)user;
+    return stats->live_connections == 1;
+}
+
 START_TEST(stop_while_the_peer_is_silent_works_soon)
 {
     rig_options_t options = {.connect_timeout_ms = 60000};
@@ -205,7 +198,7 @@ START_TEST(stop_while_the_peer_is_silent_works_soon)
     start(NULL, &options, _i);
     peer_silence(peer, true);
     rig_start(rig);
-    ck_assert(test_wait(is_at_gate, &(int){0}, WAIT_MS));
+    ck_assert(peer_wait_until(peer, has_connection, NULL, WAIT_MS));
     rig_stop(rig);
     ck_assert_int_lt(join(IDEM_OK), SOON_MS);
     peer_silence(peer, false);
@@ -297,7 +290,7 @@ START_TEST(stop_while_disconnected_awaits_the_handlers)
     ck_assert(rig_wait_event(rig, IDEM_EVENT_DISCONNECTED, 1, WAIT_MS));
     ck_assert(test_wait(only_started_ones_run, NULL, WAIT_MS));
     rig_stop(rig);
-    atomic_store(&gate_open, true);
+    gate_open(&gate);
     ck_assert_int_lt(join(IDEM_OK), SOON_MS);
     ck_assert_uint_eq(rig_handled(rig), 3);
     ck_assert_uint_eq(rig_consumer(rig, 0).stale, 3);
@@ -312,7 +305,7 @@ START_TEST(connection_lost_during_the_stop_ends_it)
     rig_stop(rig);
     ck_assert(peer_wait_dispositions(peer, 2, WAIT_MS));
     peer_cut(peer, false);
-    atomic_store(&gate_open, true);
+    gate_open(&gate);
     ck_assert_int_lt(join(IDEM_OK), SOON_MS);
     ck_assert_int_eq(peer_stats(peer).connections, 1);
 }
@@ -438,10 +431,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(suite());
-
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_run(suite());
 }

@@ -428,8 +428,6 @@ int main(void)
 {
     Suite *suite = suite_create("wire outcomes");
     TCase *tests = tcase_create("both hosts");
-    SRunner *runner = NULL;
-    int failed = 0;
     const TTest *const all[] = {
         each_outcome_has_its_state_and_its_row,
         unknown_outcomes_are_failures,
@@ -450,9 +448,5 @@ int main(void)
         tcase_add_loop_test(tests, all[i], 0, RUNNER_HOSTS);
     }
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

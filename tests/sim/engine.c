@@ -1,3 +1,4 @@
+#include "support.h"
 #include "world.h"
 
 #include <check.h>
@@ -65,9 +66,5 @@ int main(void)
     tcase_add_test(tests, former_failures_stay_mended);
     tcase_add_test(tests, promises_hold_in_random_worlds);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_run(suite);
 }

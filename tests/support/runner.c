@@ -201,6 +201,20 @@ idem_status_t runner_wait(runner_t *runner, int64_t timeout_ms,
     return runner->status;
 }
 
+idem_error_t runner_wait_failed(runner_t *runner, idem_status_t status,
+                                int64_t timeout_ms)
+{
+    idem_error_t err = {0};
+    idem_status_t ended = runner_wait(runner, timeout_ms, &err);
+
+    ck_assert_msg(ended == status, "%s: %s", idem_status_name(ended),
+                  err.message);
+    ck_assert_int_eq(err.status, status);
+    ck_assert_uint_eq(runner_events(runner, IDEM_EVENT_FAILED), 1);
+    ck_assert_uint_eq(runner_events(runner, IDEM_EVENT_STOPPED), 0);
+    return err;
+}
+
 idem_status_t runner_join(runner_t *runner, idem_error_t *err)
 {
     runner_stop(runner);

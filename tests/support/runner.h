@@ -61,6 +61,11 @@ bool runner_has_ended(runner_t *runner);
 idem_status_t runner_wait(runner_t *runner, int64_t timeout_ms,
                           idem_error_t *err);
 
+/** runner_wait() for a client that fails by itself: with this status, after
+ * IDEM_EVENT_FAILED. Returns its error. */
+idem_error_t runner_wait_failed(runner_t *runner, idem_status_t status,
+                                int64_t timeout_ms);
+
 /** runner_stop() and runner_wait() for 30 s. err may be NULL. */
 idem_status_t runner_join(runner_t *runner, idem_error_t *err);
 

@@ -21,6 +21,16 @@ enum {
     PORT_TRIES = 200
 };
 
+int test_run(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 /* Values read from the file, kept since callers keep pointers to them. */
 static char *values[VALUES_MAX];
 static size_t values_count;
@@ -59,6 +69,12 @@ const char *test_env(const char *name)
     fclose(file);
     ck_assert_msg(found != NULL, "%s is not in %s", name, path);
     return found;
+}
+
+void test_expect_words(const char *text, const char *first, const char *second)
+{
+    ck_assert_msg(strstr(text, first) != NULL, "no '%s' in: %s", first, text);
+    ck_assert_msg(strstr(text, second) != NULL, "no '%s' in: %s", second, text);
 }
 
 int64_t test_now_ms(void)

@@ -1,10 +1,19 @@
 #ifndef IDEM_TEST_SUPPORT_H
 #define IDEM_TEST_SUPPORT_H
 
+#include <check.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/**
+ * Run a program's suite, as Check's environment says (CK_FORK, CK_RUN_CASE),
+ * and free it.
+ *
+ * @return what main() returns
+ */
+int test_run(Suite *suite);
 
 /**
  * The value of a name such as IDEM_TEST_DSN.
@@ -16,6 +25,9 @@
  * @return the value, which lives until the program ends
  */
 const char *test_env(const char *name);
+
+/** Fails the running test unless a text, such as an error's, has both. */
+void test_expect_words(const char *text, const char *first, const char *second);
 
 /** Milliseconds on the monotonic clock. */
 int64_t test_now_ms(void);

@@ -397,8 +397,6 @@ int main(void)
 {
     Suite *suite = suite_create("amqp");
     TCase *tcase = tcase_create("amqp");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 30);
@@ -411,8 +409,5 @@ int main(void)
     tcase_add_test(tcase, nesting_is_bounded);
     tcase_add_test(tcase, work_grows_with_the_size_only);
     tcase_add_test(tcase, values_are_counted_for_a_decoder_with_a_limit);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

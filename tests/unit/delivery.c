@@ -7,7 +7,6 @@
 #include <check.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 
 static idemi_mailbox_t mailbox;
@@ -645,8 +644,6 @@ int main(void)
 {
     Suite *suite = suite_create("delivery");
     TCase *tcase = tcase_create("delivery");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 40);
@@ -678,8 +675,5 @@ int main(void)
     tcase_add_test(tcase, reject_keeps_its_reason);
     tcase_add_test(tcase, parts_that_are_missing_are_null);
     tcase_add_test(tcase, no_delivery_is_no_crash);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

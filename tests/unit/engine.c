@@ -1,6 +1,7 @@
 /* Single promises of the engine, one short story each; tests/sim tries them in
  * random worlds. */
 #include "engine/engine.h"
+#include "support.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -552,9 +553,5 @@ int main(void)
     tcase_add_test(plain, without_a_store_every_delivery_is_handled);
     suite_add_tcase(suite, store);
     suite_add_tcase(suite, plain);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_run(suite);
 }

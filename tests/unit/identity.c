@@ -1,10 +1,10 @@
 #include "identity/identity.h"
 
 #include "identity/utf8.h"
+#include "support.h"
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define LONG_ID 70000
@@ -352,8 +352,6 @@ int main(void)
 {
     Suite *suite = suite_create("identity");
     TCase *tcase = tcase_create("identity");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_add_test(tcase, id_has_its_text);
@@ -366,8 +364,5 @@ int main(void)
     tcase_add_test(tcase, form_of_a_long_id_never_changes);
     tcase_add_test(tcase, long_id_is_cut_between_characters);
     tcase_add_test(tcase, supplied_id_is_a_string);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

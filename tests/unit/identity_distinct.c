@@ -2,6 +2,7 @@
 
 #include "base/random.h"
 #include "identity/utf8.h"
+#include "support.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -357,8 +358,6 @@ int main(void)
 {
     Suite *suite = suite_create("identity-distinct");
     TCase *tcase = tcase_create("identity-distinct");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 30);
@@ -367,8 +366,5 @@ int main(void)
     tcase_add_loop_test(tcase, id_that_is_another_ids_key_has_another_key, 0,
                         2);
     tcase_add_loop_test(tcase, random_ids_never_share_a_key, 0, 2);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

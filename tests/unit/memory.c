@@ -2,8 +2,9 @@
  * memory is a status, and nothing is leaked or touched twice on the way. */
 #include <idem/idem.h>
 
+#include "support.h"
+
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Made a part of this program by -Wl,--wrap. */
@@ -162,8 +163,6 @@ int main(void)
 {
     Suite *suite = suite_create("memory");
     TCase *tcase = tcase_create("memory");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 30);
@@ -171,8 +170,5 @@ int main(void)
     tcase_add_test(tcase, client_create_survives_each_failed_allocation);
     tcase_add_test(tcase, consumer_create_survives_each_failed_allocation);
     tcase_add_test(tcase, run_survives_each_failed_allocation);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

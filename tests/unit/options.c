@@ -1,7 +1,8 @@
 #include <idem/idem.h>
 
+#include "support.h"
+
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 static idem_client_options_t client_options;
@@ -433,8 +434,6 @@ int main(void)
 {
     Suite *suite = suite_create("options");
     TCase *tcase = tcase_create("options");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(tcase, setup, teardown);
@@ -456,8 +455,5 @@ int main(void)
     tcase_add_test(tcase, consumer_scope_may_be_anything);
     tcase_add_test(tcase, strings_are_copied);
     tcase_add_test(tcase, null_arguments_are_named);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

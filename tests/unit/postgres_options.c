@@ -5,6 +5,7 @@
 #include "store/postgres_array.h"
 #include "store/postgres_connection.h"
 #include "store/postgres_sql.h"
+#include "support.h"
 
 #include <idem/store.h>
 
@@ -409,8 +410,6 @@ int main(void)
 {
     Suite *suite = suite_create("postgres options");
     TCase *tcase = tcase_create("options");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_add_test(tcase, defaults_are_the_documented_ones);
@@ -427,8 +426,5 @@ int main(void)
     tcase_add_test(tcase, sqlstates_say_what_to_do_next);
     tcase_add_test(tcase, hosts_are_counted);
     tcase_add_test(tcase, what_the_user_gives_is_kept_and_the_rest_is_added);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -314,8 +313,6 @@ int main(void)
 {
     Suite *suite = suite_create("state");
     TCase *tcase = tcase_create("state");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 30);
@@ -331,8 +328,5 @@ int main(void)
     tcase_add_test(tcase, reactor_handler_that_was_never_used_is_no_leak);
     tcase_add_test(tcase, null_is_refused_and_not_followed);
     tcase_add_test(tcase, statistics_are_there_before_it_runs);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -885,8 +885,6 @@ int main(void)
 {
     Suite *suite = suite_create("store");
     TCase *tcase = tcase_create("store");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 60);
@@ -917,8 +915,5 @@ int main(void)
     tcase_add_test(tcase, a_purge_by_call_goes_through_everything);
     tcase_add_test(tcase, counting_waits_for_the_server_until_its_time_is_up);
     tcase_add_test(tcase, many_threads_call_at_once);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

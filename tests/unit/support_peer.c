@@ -431,8 +431,6 @@ int main(void)
 {
     Suite *suite = suite_create("support_peer");
     TCase *tests = tcase_create("peer");
-    SRunner *runner = NULL;
-    int failed = 0;
 
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, messages_go_out_as_credit_allows);
@@ -448,9 +446,5 @@ int main(void)
     tcase_add_test(tests, silent_peers_answer_when_they_wake);
     tcase_add_test(tests, drains_are_answered_or_held);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return test_run(suite);
 }

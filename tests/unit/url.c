@@ -1,9 +1,9 @@
 /* Lists of brokers: what is understood, and what is refused with a reason. */
 
 #include "drivers/url.h"
+#include "support.h"
 
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct good {
@@ -154,7 +154,6 @@ int main(void)
 {
     Suite *suite = suite_create("url");
     TCase *tests = tcase_create("urls");
-    SRunner *runner = srunner_create(suite);
 
     tcase_add_loop_test(tests, good_url_is_taken_apart, 0,
                         sizeof good / sizeof *good);
@@ -162,8 +161,5 @@ int main(void)
                         sizeof bad / sizeof *bad);
     tcase_add_test(tests, list_keeps_its_order);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_run(suite);
 }

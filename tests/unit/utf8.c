@@ -1,4 +1,5 @@
 #include "identity/utf8.h"
+#include "support.h"
 
 #include <check.h>
 #include <stdint.h>
@@ -119,16 +120,11 @@ int main(void)
 {
     Suite *suite = suite_create("utf8");
     TCase *tcase = tcase_create("utf8");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 30);
     tcase_add_test(tcase, every_character_is_taken);
     tcase_add_test(tcase, nothing_else_is_taken);
     tcase_add_test(tcase, one_bad_byte_anywhere_is_seen);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

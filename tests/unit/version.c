@@ -1,8 +1,9 @@
 #include <idem/version.h>
 
+#include "support.h"
+
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 START_TEST(library_and_headers_say_the_same_version)
 {
@@ -19,13 +20,8 @@ int main(void)
 {
     Suite *suite = suite_create("version");
     TCase *tcase = tcase_create("version");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_add_test(tcase, library_and_headers_say_the_same_version);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -2,6 +2,7 @@
 
 #include "encoded.h"
 #include "samples.h"
+#include "support.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -388,8 +389,6 @@ int main(void)
 {
     Suite *suite = suite_create("walk");
     TCase *tcase = tcase_create("walk");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(tcase, NULL, finish);
@@ -409,8 +408,5 @@ int main(void)
     tcase_add_test(tcase, missing_body_is_told);
     tcase_add_test(tcase, bare_message_leaves_out_what_the_broker_changes);
     tcase_add_test(tcase, walk_forgets_the_message_before);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -1,9 +1,9 @@
 #include "identity/walk.h"
 
 #include "encoded.h"
+#include "support.h"
 
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 static encoded_t message;
@@ -307,8 +307,6 @@ int main(void)
 {
     Suite *suite = suite_create("walk-fields");
     TCase *tcase = tcase_create("walk-fields");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(tcase, NULL, finish);
@@ -320,8 +318,5 @@ int main(void)
     tcase_add_test(tcase, property_names_elsewhere_are_no_ids);
     tcase_add_test(tcase, header_fields_may_be_left_out);
     tcase_add_test(tcase, group_id_is_the_eleventh_property);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

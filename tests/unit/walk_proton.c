@@ -1,4 +1,5 @@
 #include "identity/walk.h"
+#include "support.h"
 
 #include <check.h>
 #include <proton/codec.h>
@@ -181,16 +182,11 @@ int main(void)
 {
     Suite *suite = suite_create("walk-proton");
     TCase *tcase = tcase_create("walk-proton");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(tcase, start, finish);
     tcase_add_test(tcase, id_of_every_type_is_read_back);
     tcase_add_test(tcase, fields_are_read_back);
     tcase_add_test(tcase, every_kind_of_body_is_taken);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }

@@ -341,8 +341,6 @@ int main(void)
 {
     Suite *suite = suite_create("workers");
     TCase *tcase = tcase_create("workers");
-    SRunner *runner = srunner_create(suite);
-    int failed = 0;
 
     suite_add_tcase(suite, tcase);
     tcase_set_timeout(tcase, 30);
@@ -356,8 +354,5 @@ int main(void)
     tcase_add_loop_test(tcase, job_may_free_itself, 0, 3);
     tcase_add_test(tcase, threads_leave_signals_to_the_program);
     tcase_add_test(tcase, without_memory_there_is_no_pool);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_run(suite);
 }
