@@ -393,7 +393,7 @@ START_TEST(silence_instead_of_an_open_is_cut_off)
     stage_start(&stage);
     ck_assert(
         runner_wait_event(stage.runner, IDEM_EVENT_DISCONNECTED, 2, WAIT_MS));
-    test_expect_words(&noted[0].error, peer_url(stage.peer),
+    test_expect_words(noted[0].error.message, peer_url(stage.peer),
                       "connect_timeout_ms");
     stage_close(&stage);
 }
