@@ -40,7 +40,8 @@ typedef struct idem_event {
 /**
  * Receives state changes.
  *
- * Threads:   the I/O thread; store events on a store thread. No lock is held.
+ * Threads:   the I/O thread; store events on a store thread, perhaps at the
+ *            same time. No lock is held.
  * Blocks:    must not.
  * Ownership: everything in event is valid until the callback returns.
  */
@@ -59,8 +60,8 @@ typedef struct idem_client_options {
     const char *user;
     const char *password;
 
-    /** Send a password over a connection that is neither TLS nor to this
-     * machine; default false. */
+    /** Send a password in clear to a host that is not this machine; default
+     * false. */
     bool allow_insecure_plain;
 
     /** AMQP container id; NULL makes one that is unique to this client. */
@@ -79,8 +80,10 @@ typedef struct idem_client_options {
     int64_t reconnect_min_ms;
     int64_t reconnect_max_ms;
 
-    /** Give up after this many failed tries in a row; 0, the default, never
-     * does. */
+    /** Give up after this many failed tries in a row, of the connection or of
+     * one link; 0, the default, never does. Whatever it says, a refused login
+     * ends the client at once, and a refused address at the first attach, or
+     * later once it was refused for reconnect_max_ms. */
     uint32_t reconnect_tries;
 
     /** How long a stop waits for running handlers and their confirms; default
@@ -146,7 +149,9 @@ IDEM_API idem_status_t idem_client_create(idem_client_t **client,
  * @retval IDEM_OK                   stopped as asked
  * @retval IDEM_ERR_STATE            it runs, has run, or has no consumer
  * @retval IDEM_ERR_TIMEOUT          stopped, but handlers were still running
- * @retval IDEM_ERR_AUTHENTICATION   wrong user or password
+ * @retval IDEM_ERR_AUTHENTICATION   wrong user or password, or a password for
+ *                                   another machine without
+ *                                   allow_insecure_plain
  * @retval IDEM_ERR_PERMISSION       the user may not consume there
  * @retval IDEM_ERR_ADDRESS          no such address, or another routing
  * @retval IDEM_ERR_CONNECTION       reconnect_tries are used up

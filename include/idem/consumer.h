@@ -46,8 +46,11 @@ typedef enum idem_missing_id {
  *            caller's buffer; any bytes will do.
  *
  * @param id    room for the id
- * @param room  its size in bytes; a longer id is the function's to shorten
- * @return the size of the id in bytes; 0 means that the message has no id
+ * @param room  its size in bytes, at least 1,024; a longer id is the function's
+ *              to shorten
+ * @return the size of the id in bytes; 0 means that the message has no id. More
+ *         than room, as snprintf() returns for what it cut, is logged, counted
+ *         in other_id and treated as no id: see missing_id
  */
 typedef size_t (*idem_key_handler_t)(idem_delivery_t *delivery, void *user,
                                      char *id, size_t room);
@@ -63,7 +66,8 @@ typedef struct idem_consumer_options {
     uint32_t prefetch;
 
     /** Worker threads that run handlers; default 1, so in order. With more,
-     * deliveries of one group-id still run in order, one at a time. 0 runs
+     * deliveries of one group-id still run in order, one at a time, up to the
+     * return of their handler: a deferred one holds up no other. 0 runs
      * handlers on the I/O thread, a whole window in a row: only for handlers
      * that never block. At most 1,024. */
     uint32_t concurrency;
@@ -104,8 +108,10 @@ typedef struct idem_consumer_options {
     int64_t retry_max_ms;
 
     /** A key that was taken over or failed this often is rejected with
-     * "idem:attempts-exceeded" rather than run again. Default 10; 0: no
-     * limit. */
+     * "idem:attempts-exceeded" rather than run again. IDEM_RETRY and
+     * IDEM_REJECT are failures. Without a store, and for messages without an
+     * id, nothing counts them and only the broker's limit ends it. Default 10;
+     * 0: no limit. */
     uint32_t max_attempts;
 } idem_consumer_options_t;
 

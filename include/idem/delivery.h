@@ -29,7 +29,8 @@ typedef enum idem_outcome {
      * back-off. It does not count. */
     IDEM_RELEASE = 2,
     /** Will never work. Sends rejected (3.4.3): Artemis moves the message to
-     * the dead-letter address, and deletes it where there is none. */
+     * the dead-letter address, and deletes it where there is none. It counts in
+     * the store. */
     IDEM_REJECT = 3,
     /** idem_delivery_complete() brings the outcome later. */
     IDEM_DEFER = 4
@@ -93,7 +94,10 @@ IDEM_API const char *idem_delivery_address(const idem_delivery_t *delivery);
  * it. */
 IDEM_API uint32_t idem_delivery_count(const idem_delivery_t *delivery);
 
-/** How often this key was taken over or failed before, as the store counts. */
+/** How often this key was taken over or failed before, as the store counts;
+ * above 0 the handler may have run before. A claim of a dead process counts
+ * whether its handler had begun or not. Always 0 without a store, without an
+ * id, and where the table has no column attempts. */
 IDEM_API uint32_t idem_delivery_attempts(const idem_delivery_t *delivery);
 
 /** True once the claim may be another owner's: the store could not be reached
@@ -121,18 +125,21 @@ IDEM_API idem_outcome_t idem_delivery_reject(idem_delivery_t *delivery,
  * It may be called before the handler has returned IDEM_DEFER; the outcome
  * then takes effect when it does. While a delivery is deferred its claim is
  * renewed and it occupies one place of the prefetch window, but no worker.
- * It is safe after the client has stopped: the outcome is then dropped, the
- * claim runs out with its lease and the broker offers the message again.
+ * It is safe after the client has stopped: nothing is sent to the broker then,
+ * which offers the message again. Before idem_client_destroy() the outcome is
+ * still recorded in the store; later it is dropped, and the claim runs out with
+ * its lease.
  *
  * Threads:   any.
  * Blocks:    no.
- * Ownership: delivery is gone once this returns IDEM_OK.
+ * Ownership: delivery is gone once this returns IDEM_OK: not even this may be
+ *            called with it again.
  *
  * @param outcome  anything but IDEM_DEFER
  *
  * @retval IDEM_OK         taken
  * @retval IDEM_ERR_ARG    delivery is NULL, or outcome is IDEM_DEFER or unknown
- * @retval IDEM_ERR_STATE  the delivery is completed already
+ * @retval IDEM_ERR_STATE  completed already, while its handler still runs
  */
 IDEM_API idem_status_t idem_delivery_complete(idem_delivery_t *delivery,
                                               idem_outcome_t outcome);

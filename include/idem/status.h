@@ -27,7 +27,7 @@ typedef enum idem_status {
     IDEM_ERR_MEMORY,
     /** The operating system refused a thread, a descriptor or the like. */
     IDEM_ERR_SYSTEM,
-    /** The time limit passed. Nothing is lost; call again to go on. */
+    /** The time limit passed. Nothing is lost; the call says what goes on. */
     IDEM_ERR_TIMEOUT,
     /** The store cannot be reached at present: try again later. */
     IDEM_ERR_STORE_UNAVAILABLE,

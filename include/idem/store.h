@@ -168,8 +168,10 @@ IDEM_API idem_status_t idem_store_claim(idem_store_t *store, const char *key,
 /**
  * Record that the work of a claim is done. Kept for the retention.
  *
- * @retval IDEM_OK              confirmed, now or before
- * @retval IDEM_ERR_LEASE_LOST  the claim expired and someone else holds it
+ * @retval IDEM_OK              confirmed, now or before, by this owner or
+ *                              another; also where the claim has expired or was
+ *                              released and nobody else holds a live one
+ * @retval IDEM_ERR_LEASE_LOST  someone else holds a live claim
  */
 IDEM_API idem_status_t idem_store_confirm(idem_store_t *store,
                                           const idem_claim_t *claim,
