@@ -134,6 +134,10 @@ static const char purge_template[] =
  * locks of its first half until it finds its peer dead, by default after two
  * hours; no other time limit works then.
  *
+ * What is confirmed must not be forgotten when the server crashes, so a role
+ * that does not wait for its commits to be flushed does so here. How far they
+ * are to get beyond that (local, remote_apply) is the role's to say.
+ *
  * What is prepared is planned once, so no plan may be for a small table only.
  * What has no other plan than a scan (a count, a look at the catalogue) scans
  * nevertheless, but seems so costly then that it would be compiled first.
@@ -144,6 +148,8 @@ static const char purge_template[] =
 const char idemi_sql_session[] =
     "SELECT CASE WHEN pg_catalog.pg_backend_pid() = $1::int4 THEN"
     " pg_catalog.set_config('statement_timeout', $2::text, false) ||"
+    " pg_catalog.set_config('synchronous_commit', coalesce(nullif("
+    "pg_catalog.current_setting('synchronous_commit'), 'off'), 'on'), false) ||"
     " pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false) ||"
     " pg_catalog.set_config('enable_seqscan', 'off', false) ||"
     " pg_catalog.set_config('jit', 'off', false) ||"

@@ -455,6 +455,33 @@ START_TEST(keys_are_utf8_whatever_the_environment_says)
 }
 END_TEST
 
+/* What is accepted must not be forgotten when the server crashes. */
+START_TEST(commits_are_flushed_whatever_the_role_says)
+{
+    static const char *const settings[][2] = {
+        {"off", "on"}, {"on", "on"}, {"remote_write", "remote_write"}};
+    char options[64];
+    char *found = NULL;
+    char sql[SQL_BYTES];
+    question_t q;
+
+    snprintf(options, sizeof options, "-c synchronous_commit=%s",
+             settings[_i][0]);
+    setenv("PGOPTIONS", options, 1);
+    rig.options.create_schema = true;
+    store_rig_open(&rig);
+    store_rig_exec(&rig, "ALTER TABLE %s ADD COLUMN flushed text DEFAULT "
+                         "current_setting('synchronous_commit')");
+    q = store_rig_ask(&rig, IDEMI_OP_CLAIM, "a", "t");
+    ck_assert_int_eq(q.op.answer, IDEMI_ANSWER_NEW);
+    snprintf(sql, sizeof sql, "SELECT flushed FROM %s WHERE message_id = 'a'",
+             rig.table);
+    found = database_text(rig.pg, sql);
+    ck_assert_str_eq(found, settings[_i][1]);
+    free(found);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("postgres shape");
@@ -479,5 +506,7 @@ int main(void)
     tcase_add_test(tcase, many_may_create_the_table_at_once);
     tcase_add_test(tcase, a_purge_never_takes_a_live_claim);
     tcase_add_test(tcase, keys_are_utf8_whatever_the_environment_says);
+    tcase_add_loop_test(tcase, commits_are_flushed_whatever_the_role_says, 0,
+                        3);
     return test_run(suite);
 }
