@@ -202,7 +202,6 @@ static void take_batch(proactor_host_t *host, pn_event_batch_t *batch)
             switch (pn_event_type(event)) {
             case PN_PROACTOR_TIMEOUT:
                 host->armed_ms = INT64_MAX;
-                atomic_init(&host->has_connected, false);
                 is_poked = true;
                 break;
             case PN_PROACTOR_INTERRUPT:
@@ -255,6 +254,7 @@ idem_status_t idemi_connection_run(idemi_connection_t *connection,
     host->host = (idemi_host_t){create, start_connect, interrupt,
                                 arm,    finished,      destroy};
     host->connection = connection;
+    atomic_init(&host->has_connected, false);
     host->mailbox = idemi_connection_mailbox(connection);
     host->armed_ms = INT64_MAX;
     host->proactor = has_descriptors() ? pn_proactor() : NULL;

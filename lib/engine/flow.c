@@ -146,6 +146,9 @@ void idemi_flow_finish_as(idemi_engine_t *engine, idemi_entry_t *entry,
 
 void idemi_flow_release(idemi_engine_t *engine, idemi_entry_t *entry)
 {
+    if (entry->list == &engine->to_store) {
+        entry->op_busy = false; /* a renewal that was never asked */
+    }
     withdraw(engine, entry);
     idemi_flow_set_state(engine, entry, IDEMI_STATE_RELEASING);
     if (!entry->op_busy) {

@@ -411,6 +411,40 @@ START_TEST(stop_gives_back_what_has_not_started)
 }
 END_TEST
 
+/* A renewal that is due in the very round in which the link is lost (0) or a
+ * stop begins (1) was listed for the store, but never asked. */
+START_TEST(renewal_that_was_not_asked_yet_holds_up_no_release)
+{
+    idemi_entry_t *a = arrive(0, "a", NULL);
+    idemi_command_t command;
+
+    answer(a, IDEMI_ANSWER_NEW);
+    ck_assert(seen.runs == 1 && seen.run[0] == a);
+    now += LEASE_MS / 3;
+    if (_i == 0) {
+        idemi_engine_link_down(engine, now);
+    } else {
+        idemi_engine_stop(engine, now);
+    }
+    idemi_engine_tick(engine, now);
+    ck_assert(idemi_engine_next(engine, &command));
+    ck_assert(command.kind == IDEMI_COMMAND_CANCEL && command.entry == a);
+    idemi_engine_handled(engine, a, false, IDEM_RETRY, now);
+    look();
+    ck_assert(seen.stores == 1 && seen.store[0] == a);
+    ck_assert_int_eq(a->op.kind, IDEMI_OP_RELEASE);
+    answer(a, IDEMI_ANSWER_FREED);
+    ck_assert_uint_eq(seen.forgets, 1);
+    ck_assert(idemi_engine_is_idle(engine));
+    if (_i == 0) {
+        idemi_engine_link_up(engine, now);
+        idemi_entry_t *again = arrive(1, "a", NULL);
+        ck_assert(seen.stores == 1 && seen.store[0] == again);
+        ck_assert_int_eq(again->op.kind, IDEMI_OP_CLAIM);
+    }
+}
+END_TEST
+
 START_TEST(group_waits_for_its_first)
 {
     idemi_entry_t *a = arrive(0, "a", "g");
@@ -543,6 +577,8 @@ int main(void)
     tcase_add_test(store, window_is_never_exceeded);
     tcase_add_test(store, lost_link_settles_nothing_but_confirms);
     tcase_add_test(store, stop_gives_back_what_has_not_started);
+    tcase_add_loop_test(
+        store, renewal_that_was_not_asked_yet_holds_up_no_release, 0, 2);
     tcase_add_test(store, group_waits_for_its_first);
     tcase_add_test(store, order_of_arrival_survives_answers_out_of_order);
     tcase_add_test(store, order_of_arrival_survives_a_free_row);
