@@ -98,6 +98,9 @@ void idemi_flow_leave_group(idemi_engine_t *engine, idemi_entry_t *entry)
 static void withdraw(idemi_engine_t *engine, idemi_entry_t *entry)
 {
     idemi_flow_asked(engine, entry);
+    if (entry->list == &engine->to_store) {
+        entry->op_busy = false; /* it was never asked */
+    }
     idemi_list_remove(entry);
     idemi_timers_cancel(&engine->timers, entry);
     idemi_flow_leave_group(engine, entry);
@@ -146,9 +149,6 @@ void idemi_flow_finish_as(idemi_engine_t *engine, idemi_entry_t *entry,
 
 void idemi_flow_release(idemi_engine_t *engine, idemi_entry_t *entry)
 {
-    if (entry->list == &engine->to_store) {
-        entry->op_busy = false; /* a renewal that was never asked */
-    }
     withdraw(engine, entry);
     idemi_flow_set_state(engine, entry, IDEMI_STATE_RELEASING);
     if (!entry->op_busy) {

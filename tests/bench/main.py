@@ -152,8 +152,8 @@ def measure(args, results):
             results["figures"].update(table.figures(contenders))
             results["settings"] = {
                 "rounds": args.rounds, "count": args.count,
-                "body": args.body,
-                "prefetch": args.prefetch, "idle_load": load, **settings}
+                "body": args.body, "prefetch": args.prefetch,
+                "idle_load": load, **settings}
             results["machine"] = about
         for name in args.charts:
             chart, figures = CHARTS[name](bench, args)

@@ -143,17 +143,10 @@ END_TEST
 
 static gate_t gate;
 
-static idem_outcome_t wait_at_gate(idem_delivery_t *delivery, void *user)
-{
-    (void)delivery;
-    (void)user;
-    gate_pass(&gate);
-    return IDEM_ACCEPT;
-}
-
 START_TEST(blocked_handlers_hold_no_more_than_the_window)
 {
-    rig_options_t options = {.handler = wait_at_gate, .workers = 2};
+    rig_options_t options = {
+        .handler = gate_handler, .user = &gate, .workers = 2};
 
     gate_init(&gate);
     start(NULL, &options, _i);
@@ -337,7 +330,8 @@ END_TEST
 
 START_TEST(peer_that_settles_first_is_reported)
 {
-    rig_options_t options = {.handler = wait_at_gate, .workers = 1};
+    rig_options_t options = {
+        .handler = gate_handler, .user = &gate, .workers = 1};
 
     gate_init(&gate);
     start(NULL, &options, _i);

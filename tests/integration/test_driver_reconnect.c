@@ -155,21 +155,14 @@ END_TEST
 
 static gate_t gate;
 
-static idem_outcome_t wait_at_gate(idem_delivery_t *delivery, void *user)
-{
-    (void)delivery;
-    (void)user;
-    gate_pass(&gate);
-    return IDEM_ACCEPT;
-}
-
 /* A handler runs, others wait, one message is half there: every kind of end
  * comes, and the outcomes of before settle nothing of after. */
 START_TEST(outcomes_of_a_lost_link_settle_nothing)
 {
     unsigned char large[5000] = {0};
     rig_options_t options = {.prefetch = PREFETCH,
-                             .handler = wait_at_gate,
+                             .handler = gate_handler,
+                             .user = &gate,
                              .workers = 2,
                              .stop_timeout_ms =
                                  300}; /* the drain is not answered */

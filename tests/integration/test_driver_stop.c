@@ -66,20 +66,13 @@ static int64_t join(idem_status_t status)
 
 static gate_t gate;
 
-static idem_outcome_t wait_at_gate(idem_delivery_t *delivery, void *user)
-{
-    (void)delivery;
-    (void)user;
-    gate_pass(&gate);
-    return IDEM_ACCEPT;
-}
-
 static void start_with_handlers_waiting(const peer_options_t *peer_options,
                                         rig_options_t *options, int host,
                                         int messages)
 {
     gate_init(&gate);
-    options->handler = wait_at_gate;
+    options->handler = gate_handler;
+    options->user = &gate;
     options->workers = 3;
     start(peer_options, options, host);
     rig_start(rig);

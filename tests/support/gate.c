@@ -21,6 +21,13 @@ void gate_pass(gate_t *gate)
     test_wait(is_open, gate, PASS_MS);
 }
 
+idem_outcome_t gate_handler(idem_delivery_t *delivery, void *user)
+{
+    (void)delivery;
+    gate_pass(user);
+    return IDEM_ACCEPT;
+}
+
 void gate_open(gate_t *gate)
 {
     atomic_store(&gate->is_open, true);

@@ -3,6 +3,8 @@
 
 /* Where handlers wait until the test lets them on. Any thread. */
 
+#include <idem/delivery.h>
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +20,9 @@ void gate_init(gate_t *gate);
 
 /** Returns once it is open, or after a minute, so that no test hangs. */
 void gate_pass(gate_t *gate);
+
+/** The idem_handler_t that passes and accepts; user is the gate_t. */
+idem_outcome_t gate_handler(idem_delivery_t *delivery, void *user);
 
 void gate_open(gate_t *gate);
 

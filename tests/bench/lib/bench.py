@@ -150,12 +150,16 @@ class Bench:
             sys.exit(f"{name}: {rows[0]} rows confirmed of {rows[1]}, not "
                      f"{wanted[0]} of {wanted[1]}")
 
+    def queue_count(self, address, name):
+        """A counter of the broker's for a queue."""
+        return int(output(self.queue, self.servers.url, address,
+                          name).split()[1])
+
     def left(self, address):
         """Messages in the queue, once it is empty or has had its time."""
         deadline = time.monotonic() + EMPTY_S
         while True:
-            left = int(output(self.queue, self.servers.url, address,
-                              "messageCount").split()[1])
+            left = self.queue_count(address, "messageCount")
             if left == 0 or time.monotonic() > deadline:
                 return left
             time.sleep(0.1)

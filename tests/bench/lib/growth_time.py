@@ -6,7 +6,7 @@ import time
 from . import table
 from .contenders import CONTENDERS, Work
 from .growth import Chart
-from .process import Part, output
+from .process import Part
 
 RATES = (10, 100, 1000, 5000)
 SOAK_RATE = 5000
@@ -48,8 +48,7 @@ def steady(bench, name, work, rate, is_timed, backlog=0):
         parts.append(consumer)
         for part in parts:
             part.go()
-        while output(bench.queue, bench.servers.url, address,
-                     "consumerCount").split()[1] != "1":
+        while bench.queue_count(address, "consumerCount") != 1:
             time.sleep(0.1)
         producer = feed(bench, address, prefix, fed, rate)
         deadline = time.monotonic() + work.count / rate + 60
